@@ -11,9 +11,10 @@ use anneal_core::{
 use super::{
     ChangeAsk, ChangeConditions, MessageChange, MessageChangeKind, Selection, ToolPairs,
     alternatives::{
-        QuestionVersion, count_all, count_withdrawn, read_alternative, read_question, record,
-        set_chosen,
+        QuestionVersion, StoredAlternative, count_all, count_withdrawn, read_alternative,
+        read_question, record, set_chosen,
     },
+    list_alternatives::{StandingMessage, read_standing_messages},
     restore::{move_back, refuse_erased},
     selection::runs_of,
     targets::{Targets, select_targets},
@@ -59,8 +60,8 @@ impl ChooseAsk {
 
 impl Store {
     /// Makes an alternative stand again, in place of what stands after its question, which becomes
-    /// an alternative; with a request id only once. Changes nothing if it stands already. `counts`
-    /// as in [`Store::restore_messages`].
+    /// an alternative; with a request id only once. If it stands already, only other answers beside
+    /// it are withdrawn. `counts` as in [`Store::restore_messages`].
     ///
     /// Fails with [`StoreError::NotFound`] if the question has no such answer, with
     /// [`StoreError::VersionMismatch`] if the question was edited since, and with
@@ -121,7 +122,8 @@ async fn choose_once(
     let withdrawn = select_targets(change.db(), caller, id, &alternative.runs, which).await?;
     refuse_erased(&withdrawn)?;
     if withdrawn.is_empty() {
-        return change.finish_without_change().await;
+        let chosen = (ask.number, &alternative);
+        return stand_alone(change, (caller, id), question, chosen, policy_defaults).await;
     }
     let others: Vec<MessageId> = standing
         .iter()
@@ -144,6 +146,49 @@ async fn choose_once(
         .await?;
     change.commit(moved.usage_bytes_change).await?;
     Ok(done)
+}
+
+/// Withdraws the answers that stand beside the chosen one, which stands already, as an alternative.
+/// The continuation of the chosen one stays.
+async fn stand_alone(
+    mut change: ChangeTransaction<'_>,
+    (caller, id): (Caller, ConversationId),
+    question: QuestionVersion,
+    (number, chosen): (i32, &StoredAlternative),
+    policy_defaults: &PolicyDefaults,
+) -> Result<MessageChange, StoreError> {
+    let standing = read_standing_messages(change.db(), (caller, id), question.id).await?;
+    let others: Vec<MessageId> = split_answers(&standing)
+        .into_iter()
+        .filter(|answer| !answer.iter().any(|message| chosen.has(*message)))
+        .flatten()
+        .collect();
+    if others.is_empty() {
+        return change.finish_without_change().await;
+    }
+    change.set_kind(MessageChangeKind::Withdrawn);
+    let (runs, withdrawal) = (runs_of(others.iter().copied()), change.next_change_id());
+    let moved = move_out(&mut change, (caller, id), others).await?;
+    record(change.db(), (caller, id), question, &runs, withdrawal).await?;
+    let chosen = Some((number, withdrawal));
+    set_chosen(change.db(), (caller, id), question.id, chosen).await?;
+    change.finish(moved, policy_defaults).await
+}
+
+/// The answers among the messages that stand after one question. Each begins with a message of the
+/// assistant that does not follow results of tools.
+fn split_answers(standing: &[StandingMessage]) -> Vec<Vec<MessageId>> {
+    let mut answers: Vec<Vec<MessageId>> = Vec::new();
+    let mut follows_results = false;
+    for message in standing {
+        let id = MessageId(message.message_id);
+        match answers.last_mut() {
+            Some(answer) if !message.is_assistants || follows_results => answer.push(id),
+            _ => answers.push(vec![id]),
+        }
+        follows_results = !message.is_assistants;
+    }
+    answers
 }
 
 /// Withdraws what stands after the question, as a change of its own and as an alternative. None:
@@ -185,6 +230,19 @@ async fn read_standing_question(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_goes_on_after_results_of_tools() {
+        let standing: Vec<StandingMessage> = [(2, true), (3, false), (4, true), (7, true)]
+            .map(|(message_id, is_assistants)| StandingMessage {
+                message_id,
+                is_assistants,
+            })
+            .into();
+        let expected = [[2, 3, 4].map(MessageId).to_vec(), vec![MessageId(7)]];
+        assert_eq!(split_answers(&standing), expected);
+        assert!(split_answers(&[]).is_empty());
+    }
 
     #[test]
     fn another_question_and_another_number_have_other_digests() {

@@ -181,7 +181,30 @@ async fn read_standing_answer(
     (caller, id): (Caller, ConversationId),
     question: MessageId,
 ) -> Result<Option<StandingAnswer>, StoreError> {
-    let rows = sqlx::query_file!(
+    let messages = read_standing_messages(db, (caller, id), question).await?;
+    let answer = messages.iter().find(|message| message.is_assistants);
+    Ok(answer.map(|answer| StandingAnswer {
+        runs: runs_of(messages.iter().map(|message| MessageId(message.message_id))),
+        answer_id: answer.message_id,
+    }))
+}
+
+/// A message that stands after a question.
+pub(super) struct StandingMessage {
+    pub(super) message_id: i64,
+    /// Whether it is of the assistant. Otherwise it has results of tools, or instructions.
+    pub(super) is_assistants: bool,
+}
+
+/// Reads the messages that stand after a question and before the next message of the user, in
+/// order, as many as a change may have.
+pub(super) async fn read_standing_messages(
+    db: &mut BoundedConnection,
+    (caller, id): (Caller, ConversationId),
+    question: MessageId,
+) -> Result<Vec<StandingMessage>, StoreError> {
+    let messages = sqlx::query_file_as!(
+        StandingMessage,
         "sql/standing_answer.sql",
         caller.tenant().0,
         id.0,
@@ -190,11 +213,7 @@ async fn read_standing_answer(
     )
     .fetch_all(db)
     .await?;
-    let answer = rows.iter().find(|row| row.is_assistants);
-    Ok(answer.map(|answer| StandingAnswer {
-        runs: runs_of(rows.iter().map(|row| MessageId(row.message_id))),
-        answer_id: answer.message_id,
-    }))
+    Ok(messages)
 }
 
 /// Reads the beginnings of these messages, by id.
