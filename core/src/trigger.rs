@@ -15,9 +15,9 @@ pub struct TailState {
     pub policy: Policy,
     /// The newest message of the conversation.
     pub last_message_id: MessageId,
-    /// Triggers cause no compaction until a message after this one is the newest: the newest message
-    /// when a compaction made no progress, or one that is to come, if a compaction was given up.
-    /// [`MessageId::NONE`]: neither has happened.
+    /// Triggers cause no compaction until a message after this one is the newest: the newest
+    /// message when a compaction made no progress, or one that is to come, if a compaction was
+    /// given up. [`MessageId::NONE`]: neither has happened.
     pub stalled_message_id: MessageId,
     /// The tail's figures. Cool large messages count with the size of their summaries.
     pub figures: TailFigures,
@@ -45,7 +45,8 @@ pub enum Preparation {
 
 impl TailState {
     /// The last message before a compaction or a preparation is tried again that was given up: the
-    /// tail must have grown by more than a quarter of its messages, and by more than [`MIN_GROWTH`].
+    /// tail must have grown by more than a quarter of its messages, and by more than
+    /// [`MIN_GROWTH`].
     pub fn last_before_next_try(&self) -> MessageId {
         let growth = (self.figures.messages / 4).max(MIN_GROWTH);
         MessageId(self.last_message_id.0.saturating_add_unsigned(growth))

@@ -1,6 +1,6 @@
 //! The stops of the turns that run in this process. A stop that was asked for at this server is
-//! signalled at once. Those that were asked for at other servers are read from the turns' leases, in
-//! one statement for all turns of the process; while it runs none, nothing is read.
+//! signalled at once. Those that were asked for at other servers are read from the turns' leases,
+//! in one statement for all turns of the process; while it runs none, nothing is read.
 
 use std::{
     collections::HashMap,
@@ -73,8 +73,8 @@ impl TurnStops {
         }
     }
 
-    /// Tells the turn that has this lease to stop, if it runs in this process. It may be told twice;
-    /// the greater mode holds.
+    /// Tells the turn that has this lease to stop, if it runs in this process. It may be told
+    /// twice; the greater mode holds.
     pub(crate) fn signal(&self, lease: Uuid, mode: StopMode) {
         let running = self.lock();
         let Some(turn) = running.turns.get(&lease) else {

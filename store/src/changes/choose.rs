@@ -1,5 +1,5 @@
-//! Makes an earlier answer to a question stand again: withdraws what stands after the question, which
-//! becomes an alternative, and restores the messages of the chosen one, in one transaction.
+//! Makes an earlier answer to a question stand again: withdraws what stands after the question,
+//! which becomes an alternative, and restores the messages of the chosen one, in one transaction.
 
 use anneal_core::{
     caller::{Caller, ConversationId},

@@ -1,7 +1,7 @@
 //! Checkpoints that are prepared ahead. A prepared one becomes a checkpoint when a context is built
-//! while the provider's cache is cold, or when a trigger is reached. A conversation has at most one.
-//! Every change of messages deletes it, and so does every checkpoint. A row without a summary says
-//! that none could be prepared; its last message is the last one before that is tried again.
+//! while the provider's cache is cold, or when a trigger is reached. A conversation has at most
+//! one. Every change of messages deletes it, and so does every checkpoint. A row without a summary
+//! says that none could be prepared; its last message is the last one before that is tried again.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -61,8 +61,8 @@ impl Store {
     }
 
     /// Stores a checkpoint as prepared in place of the one that was prepared before, deletes the
-    /// job's partial summaries and ends the job. Discards the draft if the boundary is no longer the
-    /// one with which it was planned.
+    /// job's partial summaries and ends the job. Discards the draft if the boundary is no longer
+    /// the one with which it was planned.
     pub async fn put_prepared_checkpoint(
         &self,
         job: &ClaimedJob,
@@ -89,8 +89,8 @@ impl Store {
 
     /// Records that no checkpoint could be prepared after this separator and this checkpoint, and
     /// ends the job. That is tried again when the tail has grown, or when the boundary or a message
-    /// changes. Compactions by a trigger do not wait for it. Partial summaries stay, because the next
-    /// summary may need them. Records nothing if the boundary is another one meanwhile.
+    /// changes. Compactions by a trigger do not wait for it. Partial summaries stay, because the
+    /// next summary may need them. Records nothing if the boundary is another one meanwhile.
     pub async fn record_failed_preparation(
         &self,
         job: &ClaimedJob,

@@ -2,8 +2,8 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
-//! - `stops`: turns that are told to stop, and how they end. `stop_mode`: what becomes of the answer
-//!   then.
+//! - `stops`: turns that are told to stop, and how they end. `stop_mode`: what becomes of the
+//!   answer then.
 //! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.

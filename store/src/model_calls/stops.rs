@@ -87,8 +87,8 @@ impl Store {
     ) -> Result<Option<StoppedTurn>, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let stopped = match put_stop(&mut db, caller, id, ask).await? {
-            // The statement may have waited for a call that took the turn's lease over: it has found
-            // the old lease deleted, and has not seen the new one.
+            // The statement may have waited for a call that took the turn's lease over: it has
+            // found the old lease deleted, and has not seen the new one.
             None => put_stop(&mut db, caller, id, ask).await?,
             stopped => stopped,
         };
@@ -120,8 +120,8 @@ impl Store {
             .collect())
     }
 
-    /// Whether a turn that was told to stop is still under way. A call that has taken over its lease
-    /// belongs to it.
+    /// Whether a turn that was told to stop is still under way. A call that has taken over its
+    /// lease belongs to it.
     pub async fn is_running(&self, caller: Caller, turn: &StoppedTurn) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let running = sqlx::query_scalar!(
@@ -142,8 +142,8 @@ impl Store {
     }
 
     /// Renews the lease of a turn that was stopped, and records that nothing of its answer is kept,
-    /// in one transaction. A repetition finds that with [`Store::find_turn_end`]. False, and nothing
-    /// is recorded, if the lease is lost.
+    /// in one transaction. A repetition finds that with [`Store::find_turn_end`]. False, and
+    /// nothing is recorded, if the lease is lost.
     pub async fn record_stop(
         &self,
         caller: Caller,
@@ -156,9 +156,9 @@ impl Store {
     }
 
     /// Records that nothing is kept of a turn that was told to stop and is no longer under way, as
-    /// [`Store::record_stop`] does, unless its answer is stored or the record exists. Returns how the
-    /// turn has ended. Its server may have died, so its lease is deleted: if the server goes on, it
-    /// stores no answer any more. If not even the question is stored, nothing is recorded: a
+    /// [`Store::record_stop`] does, unless its answer is stored or the record exists. Returns how
+    /// the turn has ended. Its server may have died, so its lease is deleted: if the server goes
+    /// on, it stores no answer any more. If not even the question is stored, nothing is recorded: a
     /// repetition is the first turn.
     pub async fn record_stop_of_ended_turn(
         &self,

@@ -1,5 +1,5 @@
-//! Overflows that no list of wordings has, and other errors with the same words. Both are real: each
-//! entry of the two files says where it was reported. Names of accounts in them are shortened.
+//! Overflows that no list of wordings has, and other errors with the same words. Both are real:
+//! each entry of the two files says where it was reported. Names of accounts in them are shortened.
 
 use anneal_llm::provider_error::{
     Classification, Confidence, Delivery, OverflowKind, ProviderAnswer, classify,

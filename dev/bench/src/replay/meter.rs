@@ -1,6 +1,6 @@
 //! Meters the calls of a conversation at a provider with a prefix cache that always contains the
-//! context of the previous call. A call reads from it everything up to the first difference, if that
-//! is not shorter than the shortest prefix that the cache keeps.
+//! context of the previous call. A call reads from it everything up to the first difference, if
+//! that is not shorter than the shortest prefix that the cache keeps.
 
 use serde::Serialize;
 

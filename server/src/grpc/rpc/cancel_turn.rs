@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep};
 use crate::{failure::Failure, state::ServerState, usecases::chat_turn::answer_request_id};
 
 /// Time between the first two looks at a turn that was told to stop. Each later one is twice as
-/// long, up to [`MAX_PAUSE`]: most turns end at once, and a slow one may have many callers that wait.
+/// long, up to [`MAX_PAUSE`]: most turns end at once, and a slow one may have many callers that
+/// wait.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest time between two looks.

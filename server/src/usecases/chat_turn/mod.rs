@@ -159,8 +159,8 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
 enum TurnOutcome {
     /// An earlier call with this request id had ended.
     Replayed(Box<Replay>),
-    /// The answer is stored, or the turn was stopped. The ping is the call that keeps the provider's
-    /// cache warm afterwards; None: none is made.
+    /// The answer is stored, or the turn was stopped. The ping is the call that keeps the
+    /// provider's cache warm afterwards; None: none is made.
     Completed(Box<CompletedTurn>, Option<Ping>),
 }
 
@@ -213,9 +213,9 @@ impl TurnRun {
         Box::pin(self.try_models(prompt, &setup, &models)).await
     }
 
-    /// Tries the models in order. As long as nothing of an answer was sent, the next one is tried if
-    /// one fails (`may_fall_back`); its call takes over the lease of the failed one. If none is left,
-    /// the turn fails as its first model did.
+    /// Tries the models in order. As long as nothing of an answer was sent, the next one is tried
+    /// if one fails (`may_fall_back`); its call takes over the lease of the failed one. If none is
+    /// left, the turn fails as its first model did.
     async fn try_models(
         &self,
         prompt: Option<&Append>,
@@ -272,8 +272,8 @@ impl TurnRun {
             .into())
     }
 
-    /// Runs a call to its end, and settles it. A call after whose failure the next model may be tried
-    /// comes back as an error, not settled.
+    /// Runs a call to its end, and settles it. A call after whose failure the next model may be
+    /// tried comes back as an error, not settled.
     async fn run_call<'a>(
         &self,
         (model, mut call): (&'a Arc<Model>, AdmittedCall<'a>),

@@ -50,8 +50,8 @@ impl TurnRun {
             )
     }
 
-    /// Ends a turn that was told to stop. If nothing of the answer is kept, that is recorded, so that a
-    /// repetition does not call the model.
+    /// Ends a turn that was told to stop. If nothing of the answer is kept, that is recorded, so
+    /// that a repetition does not call the model.
     pub(super) async fn end_by_stop(
         &self,
         lease: CallLease<'_>,
@@ -71,8 +71,8 @@ impl TurnRun {
         Ok(completed)
     }
 
-    /// Stores what has come of the answer, and reports its usage before the lease ends. None: nothing
-    /// of it is kept.
+    /// Stores what has come of the answer, and reports its usage before the lease ends. None:
+    /// nothing of it is kept.
     pub(super) async fn keep_partial(
         &self,
         lease: CallLease<'_>,

@@ -142,8 +142,8 @@ impl TurnRun {
     }
 
     /// Stores the answer under the lease, which it renews. None: the conversation keeps nothing of
-    /// the answer, or the answer is empty, which `append` says with None. Fails if another answer is
-    /// stored under its request id.
+    /// the answer, or the answer is empty, which `append` says with None. Fails if another answer
+    /// is stored under its request id.
     async fn store_once(
         &self,
         lease: CallLease<'_>,
@@ -164,8 +164,8 @@ impl TurnRun {
         Ok(stored.messages.first().map(|message| message.id.0))
     }
 
-    /// Records under the lease, which it renews, that the turn was stopped and nothing of its answer
-    /// is kept.
+    /// Records under the lease, which it renews, that the turn was stopped and nothing of its
+    /// answer is kept.
     pub(super) async fn record_stop(&self, lease: CallLease<'_>) -> Result<(), Failure> {
         let (store, caller) = (&self.state.store, self.caller);
         let request_id = self.turn.answer_request_id();

@@ -18,7 +18,8 @@ use tonic::Code;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// Settings of the models `a` and `b`, which two providers serve. Of `a` one call may run at a time.
+/// Settings of the models `a` and `b`, which two providers serve. Of `a` one call may run at a
+/// time.
 fn settings(a: &ScriptedModel, b: &ScriptedModel) -> (Providers, Models) {
     let providers = json!({
         "one": {"api": "openai", "url": a.url()},
@@ -153,7 +154,8 @@ async fn a_model_that_may_not_be_called_is_replaced_and_if_none_may_nothing_is_s
     a.wait_for_calls(1).await;
     for stored in 1..=2 {
         let turn = two.chat("two").with_model("a").with_fallbacks(&["b"]);
-        // The call of `b` was made, so the question is stored; the first model's failure is answered.
+        // The call of `b` was made, so the question is stored; the first model's failure is
+        // answered.
         let ended = turn.await.end;
         assert_refused(ended, Code::ResourceExhausted, "MODEL_BUSY", "");
         assert_eq!(two.messages().await.len(), stored);

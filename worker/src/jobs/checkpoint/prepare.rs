@@ -1,9 +1,10 @@
-//! Prepares a checkpoint ahead: its summary is written when the tail has half of the token threshold,
-//! and stored. It becomes a checkpoint when the provider's cache is cold, or when a trigger is
-//! reached.
+//! Prepares a checkpoint ahead: its summary is written when the tail has half of the token
+//! threshold, and stored. It becomes a checkpoint when the provider's cache is cold, or when a
+//! trigger is reached.
 //!
-//! Nobody waits for a preparation, so it is not repeated as other jobs are: a failed one is recorded,
-//! and the next try comes when the tail has grown. A checkpoint that is due never waits for that.
+//! Nobody waits for a preparation, so it is not repeated as other jobs are: a failed one is
+//! recorded, and the next try comes when the tail has grown. A checkpoint that is due never waits
+//! for that.
 
 use anneal_core::{
     cut::{self, Trigger},
@@ -22,9 +23,9 @@ use crate::{
     worker::Worker,
 };
 
-/// Prepares a checkpoint, if the policy says so, the tail is long enough, none is prepared, and none
-/// has failed lately. Otherwise only ends the job: a checkpoint, a separator, a new policy or an
-/// earlier run has made it unnecessary since it was enqueued.
+/// Prepares a checkpoint, if the policy says so, the tail is long enough, none is prepared, and
+/// none has failed lately. Otherwise only ends the job: a checkpoint, a separator, a new policy or
+/// an earlier run has made it unnecessary since it was enqueued.
 pub(super) async fn run_if_due(
     worker: &Worker,
     job: &ClaimedJob,
@@ -82,8 +83,8 @@ async fn is_missing(
     Ok(base.prepared.is_none() && !waits)
 }
 
-/// Finds the prepared checkpoint, if it can be committed because of this trigger: what it keeps must
-/// fit as what a checkpoint keeps that is made now.
+/// Finds the prepared checkpoint, if it can be committed because of this trigger: what it keeps
+/// must fit as what a checkpoint keeps that is made now.
 pub(super) async fn find_usable(
     worker: &Worker,
     job: &ClaimedJob,
