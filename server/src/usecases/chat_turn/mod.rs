@@ -181,8 +181,6 @@ struct TurnProgress {
     partial: PartialTurn,
     /// The models that did not answer.
     fallbacks: Vec<pb::Fallback>,
-    /// How many models come after the present one.
-    models_left: usize,
     /// The calls of providers under leases that have ended.
     calls: i32,
     /// The failure of the first model, which the turn answers if no model is left.
@@ -225,7 +223,6 @@ impl TurnRun {
         let mut progress = TurnProgress::default();
         let mut failed: Option<Box<FailedCall<'_>>> = None;
         for (place, model) in models.iter().enumerate() {
-            progress.models_left = models.len() - place - 1;
             if let Err(refusal) = self.check_model(model, setup) {
                 if place == 0 {
                     return Err(refusal.into());
@@ -312,17 +309,18 @@ impl TurnRun {
             self.spawn_ping(model, setup, answer, ping);
         }
         let fallbacks = std::mem::take(&mut progress.fallbacks);
+        for fallback in &fallbacks {
+            let reason = fallback.reason.clone();
+            metrics::counter!("anneal_chat_fallbacks_total", "reason" => reason).increment(1);
+        }
         Ok(Ok(self
             .build_done_event(completed, fallbacks, progress.calls)
             .await))
     }
 
-    /// Notes that this model does not answer the turn. Counts it if another one is tried then.
+    /// Notes that this model does not answer the turn.
     fn note_fallback(&self, progress: &mut TurnProgress, model: &Model, failure: &Failure) {
         let reason = failure.reason().name();
-        if progress.models_left > 0 {
-            metrics::counter!("anneal_chat_fallbacks_total", "reason" => reason).increment(1);
-        }
         debug!(
             conversation = %self.turn.id,
             reason,

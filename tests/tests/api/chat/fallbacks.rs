@@ -10,13 +10,11 @@ use anneal_core::{
 use anneal_llm::{ModelAccess, provider::Providers};
 use anneal_store::{CallAsk, StoreError};
 use anneal_testkit::{
-    AnnealBinary, Folder, Gate, ReportedUsage, Say, Script, ScriptedModel, TestApp, TurnOutcome,
-    assert_refused, eventually, metric_value, pb,
+    Gate, ReportedUsage, Say, Script, ScriptedModel, TestApp, TurnOutcome, assert_refused,
+    eventually, pb,
 };
 use serde_json::json;
 use tonic::Code;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 /// Settings of the models `a` and `b`, which two providers serve. Of `a` one call may run at a
 /// time.
@@ -233,27 +231,4 @@ async fn a_takeover_and_a_deletion_do_not_wait_for_each_other() {
         deletion.commit().await;
     });
     assert!(matches!(second, Err(StoreError::NotFound(_))), "{second:?}");
-}
-
-#[tokio::test]
-async fn fallbacks_are_counted_also_if_no_model_answers() {
-    let down = ScriptedModel::start(|_| Script::status(503, &[], "{}")).await;
-    let (app, folder) = (TestApp::start().await, Folder::new());
-    let settings = format!(
-        "[providers.p]\napi = \"openai\"\nurl = \"{}\"\n\
-         [models.a]\nprovider = \"p\"\nwindow_tokens = 8192\n\
-         [models.b]\nprovider = \"p\"\nwindow_tokens = 8192\n\
-         [chat]\nmodel = [\"a\", \"b\"]\n",
-        down.url()
-    );
-    folder.file("anneal.toml", &settings);
-    let (server, port) = AnnealBinary::new(BINARY, &folder, &app.url).server().await;
-    app.chat_at(port).await.expect_err("both models are down");
-    assert_eq!(down.requests().len(), 2);
-    eventually("the fallback to the second model is counted", async || {
-        let counted = metric_value(&server, "anneal_chat_fallbacks_total").await;
-        assert!(counted < 1.5, "after the last model comes none");
-        counted > 0.5
-    })
-    .await;
 }
