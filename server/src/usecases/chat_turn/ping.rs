@@ -71,8 +71,7 @@ impl TurnRun {
     /// Refuses a turn whose caller wants the cache of a provider to be kept warm that promises no
     /// time for which it keeps anything.
     pub(super) fn check_cache_ping(&self, model: &Model) -> Result<(), Failure> {
-        let kind = model.cache_rules().kind;
-        if self.turn.cache_ping && matches!(kind, CacheKind::None | CacheKind::Implicit) {
+        if self.turn.cache_ping && !promises_a_lifetime(model) {
             return Err(Failure::invalid(
                 "cache_ping",
                 format!(
@@ -84,7 +83,8 @@ impl TurnRun {
         Ok(())
     }
 
-    /// Makes the call when it is due, in a task of its own. It is not made if too many wait.
+    /// Makes the call when it is due, in a task of its own. It is not made if too many wait, or if
+    /// another model has answered whose provider promises no time for which it caches.
     pub(super) fn spawn_ping(
         &self,
         model: &Arc<Model>,
@@ -92,6 +92,9 @@ impl TurnRun {
         answer: MessageId,
         ping: Ping,
     ) {
+        if !promises_a_lifetime(model) {
+            return;
+        }
         let Some(permit) = self.state.cache_pings.try_acquire(ping.context.len()) else {
             debug!("a provider's cache is not kept warm: too many calls wait");
             return;
@@ -117,6 +120,14 @@ impl TurnRun {
             work.in_current_span(),
         ));
     }
+}
+
+/// Whether the model's provider says for how long it caches.
+fn promises_a_lifetime(model: &Model) -> bool {
+    !matches!(
+        model.cache_rules().kind,
+        CacheKind::None | CacheKind::Implicit
+    )
 }
 
 impl WaitingPing {

@@ -12,6 +12,7 @@
 //! - `stops`: turns that a caller stops
 //! - `disconnects`: callers that go away
 //! - `fallbacks`: turns that several models may answer
+//! - `cache_pings`: calls after a turn that keep the provider's cache warm
 //! - `overflow`: contexts that the model refuses as too long
 //! - `stored_options`: options of turns that a conversation has
 //! - `agent_settings`: the defaults of an agent's new conversations
@@ -20,6 +21,7 @@
 
 mod agent_settings;
 mod alternatives;
+mod cache_pings;
 mod disconnects;
 mod edit_and_answer;
 mod failures;
