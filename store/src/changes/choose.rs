@@ -159,9 +159,9 @@ async fn stand_alone(
 ) -> Result<MessageChange, StoreError> {
     let standing = read_standing_messages(change.db(), (caller, id), question.id).await?;
     let others: Vec<MessageId> = split_answers(&standing)
-        .into_iter()
-        .filter(|answer| !answer.iter().any(|message| chosen.has(*message)))
+        .filter(|answer| !answer.iter().any(|message| chosen.has(message.id)))
         .flatten()
+        .map(|message| message.id)
         .collect();
     if others.is_empty() {
         return change.finish_without_change().await;
@@ -177,18 +177,8 @@ async fn stand_alone(
 
 /// The answers among the messages that stand after one question. Each begins with a message of the
 /// assistant that does not follow results of tools.
-fn split_answers(standing: &[StandingMessage]) -> Vec<Vec<MessageId>> {
-    let mut answers: Vec<Vec<MessageId>> = Vec::new();
-    let mut follows_results = false;
-    for message in standing {
-        let id = MessageId(message.message_id);
-        match answers.last_mut() {
-            Some(answer) if !message.is_assistants || follows_results => answer.push(id),
-            _ => answers.push(vec![id]),
-        }
-        follows_results = !message.is_assistants;
-    }
-    answers
+fn split_answers(standing: &[StandingMessage]) -> impl Iterator<Item = &[StandingMessage]> {
+    standing.chunk_by(|before, next| !(before.is_assistants && next.is_assistants))
 }
 
 /// Withdraws what stands after the question, as a change of its own and as an alternative. None:
@@ -233,15 +223,15 @@ mod tests {
 
     #[test]
     fn an_answer_goes_on_after_results_of_tools() {
-        let standing: Vec<StandingMessage> = [(2, true), (3, false), (4, true), (7, true)]
-            .map(|(message_id, is_assistants)| StandingMessage {
-                message_id,
-                is_assistants,
-            })
-            .into();
-        let expected = [[2, 3, 4].map(MessageId).to_vec(), vec![MessageId(7)]];
-        assert_eq!(split_answers(&standing), expected);
-        assert!(split_answers(&[]).is_empty());
+        let standing = [(2, true), (3, false), (4, true), (7, true)].map(|(id, is_assistants)| {
+            let id = MessageId(id);
+            StandingMessage { id, is_assistants }
+        });
+        let answers: Vec<Vec<i64>> = split_answers(&standing)
+            .map(|answer| answer.iter().map(|message| message.id.0).collect())
+            .collect();
+        assert_eq!(answers, [vec![2, 3, 4], vec![7]]);
+        assert_eq!(split_answers(&[]).count(), 0);
     }
 
     #[test]

@@ -184,14 +184,14 @@ async fn read_standing_answer(
     let messages = read_standing_messages(db, (caller, id), question).await?;
     let answer = messages.iter().find(|message| message.is_assistants);
     Ok(answer.map(|answer| StandingAnswer {
-        runs: runs_of(messages.iter().map(|message| MessageId(message.message_id))),
-        answer_id: answer.message_id,
+        runs: runs_of(messages.iter().map(|message| message.id)),
+        answer_id: answer.id.0,
     }))
 }
 
 /// A message that stands after a question.
 pub(super) struct StandingMessage {
-    pub(super) message_id: i64,
+    pub(super) id: MessageId,
     /// Whether it is of the assistant. Otherwise it has results of tools, or instructions.
     pub(super) is_assistants: bool,
 }
@@ -203,8 +203,7 @@ pub(super) async fn read_standing_messages(
     (caller, id): (Caller, ConversationId),
     question: MessageId,
 ) -> Result<Vec<StandingMessage>, StoreError> {
-    let messages = sqlx::query_file_as!(
-        StandingMessage,
+    let rows = sqlx::query_file!(
         "sql/standing_answer.sql",
         caller.tenant().0,
         id.0,
@@ -213,7 +212,11 @@ pub(super) async fn read_standing_messages(
     )
     .fetch_all(db)
     .await?;
-    Ok(messages)
+    let messages = rows.into_iter().map(|row| StandingMessage {
+        id: MessageId(row.message_id),
+        is_assistants: row.is_assistants,
+    });
+    Ok(messages.collect())
 }
 
 /// Reads the beginnings of these messages, by id.
