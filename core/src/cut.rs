@@ -115,8 +115,8 @@ pub const CHECKPOINT_MAX_BYTES: u64 = 128 * 1024 * 1024;
 /// They may keep more than fits: everything from the last user message on, and the minimum of the
 /// share. If they leave nothing to cut, there is no cut.
 ///
-/// [`Trigger::Idle`] keeps what `keep_recent` says, if that fits. Otherwise there is no cut, because
-/// nothing makes one necessary.
+/// [`Trigger::Idle`] keeps what `keep_recent` says, if that fits. Otherwise there is no cut,
+/// because nothing makes one necessary.
 ///
 /// `head`: as in [`tail_figures`].
 pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Option<Cut> {

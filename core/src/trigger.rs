@@ -15,9 +15,9 @@ pub struct TailState {
     pub policy: Policy,
     /// The newest message of the conversation.
     pub last_message_id: MessageId,
-    /// Triggers cause no compaction until a message after this one is the newest: the newest message
-    /// when a compaction made no progress, or one that is to come, if a compaction was given up.
-    /// [`MessageId::NONE`]: neither has happened.
+    /// Triggers cause no compaction until a message after this one is the newest: the newest
+    /// message when a compaction made no progress, or one that is to come, if a compaction was
+    /// given up. [`MessageId::NONE`]: neither has happened.
     pub stalled_message_id: MessageId,
     /// The tail's figures. Cool large messages count with the size of their summaries.
     pub figures: TailFigures,
@@ -26,13 +26,27 @@ pub struct TailState {
     /// Those of them that are cool, or become cool with the next turn or within two model calls.
     pub nearly_cool: u64,
     /// Whether a summary is prepared for the checkpoint after the present boundary.
-    pub prepared: bool,
+    pub preparation: Preparation,
+}
+
+/// Whether the summary of the next checkpoint is prepared ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preparation {
+    /// None is prepared.
+    Missing,
+    /// None could be prepared. That is not tried again until a message after `until` is the newest.
+    Failed {
+        /// The last message before the next try.
+        until: MessageId,
+    },
+    /// One is prepared.
+    Done,
 }
 
 impl TailState {
-    /// The last message before a compaction is tried again that was given up, because the model's
-    /// answers could not be used: the tail must have grown by more than a quarter of its messages,
-    /// and by more than [`MIN_GROWTH`].
+    /// The last message before a compaction or a preparation is tried again that was given up: the
+    /// tail must have grown by more than a quarter of its messages, and by more than
+    /// [`MIN_GROWTH`].
     pub fn last_before_next_try(&self) -> MessageId {
         let growth = (self.figures.messages / 4).max(MIN_GROWTH);
         MessageId(self.last_message_id.0.saturating_add_unsigned(growth))
@@ -52,12 +66,18 @@ impl TailState {
     /// prepared.
     fn is_checkpoint_due(&self) -> bool {
         cut::due_trigger(&self.figures, &self.policy).is_some()
-            || (!self.prepared && prepares_checkpoint(&self.figures, &self.policy))
+            || (self.is_to_prepare() && prepares_checkpoint(&self.figures, &self.policy))
     }
 
-    /// Whether the summary of the next checkpoint is still to be prepared.
+    /// Whether the summary of the next checkpoint is still to be prepared, once the tail is long
+    /// enough.
     fn is_to_prepare(&self) -> bool {
-        self.policy.idle_checkpoints == IdleCheckpoints::Prepared && !self.prepared
+        let is_missing = match self.preparation {
+            Preparation::Missing => true,
+            Preparation::Failed { until } => until < self.last_message_id,
+            Preparation::Done => false,
+        };
+        is_missing && self.policy.idle_checkpoints == IdleCheckpoints::Prepared
     }
 }
 
@@ -73,7 +93,8 @@ pub fn prepares_checkpoint(figures: &TailFigures, policy: &Policy) -> bool {
         && is_half_full(figures, policy)
 }
 
-/// Least number of messages that must follow before a compaction is tried again that was given up.
+/// Least number of messages that must follow before a compaction or a preparation is tried again
+/// that was given up.
 const MIN_GROWTH: u64 = 16;
 
 /// Which large messages to summarize.
@@ -136,6 +157,13 @@ impl TailState {
             0 => MessageId(i64::MAX),
             most => MessageId(boundary.0 + i64::from(most)),
         };
+        let message = match self.preparation {
+            // The next try is due then.
+            Preparation::Failed { until } if until >= self.last_message_id => {
+                message.min(until.next())
+            }
+            _ => message,
+        };
         let total_bound = total.get().saturating_add(tokens_to_threshold.get());
         let total = Tokens::new(total_bound.min(i64::MAX as u64));
         let large = self.policy.large_message_threshold;
@@ -184,36 +212,64 @@ mod tests {
             },
             unsummarized: 0,
             nearly_cool: 0,
-            prepared: false,
+            preparation: Preparation::Missing,
+        }
+    }
+
+    /// A tail of so many tokens, under a policy that prepares summaries.
+    fn preparing(tokens: u64, preparation: Preparation) -> TailState {
+        let state = state(tokens, 0);
+        let policy = Policy {
+            idle_checkpoints: IdleCheckpoints::Prepared,
+            ..state.policy
+        };
+        TailState {
+            policy,
+            preparation,
+            ..state
         }
     }
 
     #[test]
     fn a_summary_is_prepared_once_when_the_tail_has_half_of_the_threshold() {
-        let preparing = |tokens, prepared| {
-            let state = state(tokens, 0);
-            let policy = Policy {
-                idle_checkpoints: IdleCheckpoints::Prepared,
-                ..state.policy
-            };
-            TailState {
-                policy,
-                prepared,
-                ..state
-            }
-        };
-        assert_eq!(due_jobs(&preparing(49, false)), []);
-        assert_eq!(due_jobs(&preparing(50, false)), [JobKind::Checkpoint]);
-        assert_eq!(due_jobs(&preparing(50, true)), [], "it is prepared");
-        assert_eq!(due_jobs(&preparing(100, true)), [JobKind::Checkpoint]);
+        let (missing, done) = (Preparation::Missing, Preparation::Done);
+        assert_eq!(due_jobs(&preparing(49, missing)), []);
+        assert_eq!(due_jobs(&preparing(50, missing)), [JobKind::Checkpoint]);
+        assert_eq!(due_jobs(&preparing(50, done)), [], "it is prepared");
+        assert_eq!(due_jobs(&preparing(100, done)), [JobKind::Checkpoint]);
         assert_eq!(due_jobs(&state(50, 0)), [], "the policy prepares nothing");
-        let bounds = |tokens, prepared| {
-            preparing(tokens, prepared).trigger_bounds(MessageId(9), Tokens::new(tokens))
+        let bounds = |tokens, preparation| {
+            preparing(tokens, preparation).trigger_bounds(MessageId(9), Tokens::new(tokens))
         };
-        let total = |tokens, prepared| bounds(tokens, prepared).map(|bounds| bounds.total);
-        assert_eq!(total(40, false), Some(Tokens::new(50)));
-        assert_eq!(total(40, true), Some(Tokens::new(100)));
-        assert_eq!(bounds(50, false), None, "the job is due");
+        let total = |tokens, preparation| bounds(tokens, preparation).map(|bounds| bounds.total);
+        assert_eq!(total(40, missing), Some(Tokens::new(50)));
+        assert_eq!(total(40, done), Some(Tokens::new(100)));
+        assert_eq!(bounds(50, missing), None, "the job is due");
+    }
+
+    #[test]
+    fn a_failed_preparation_waits_for_growth_and_delays_no_checkpoint() {
+        let failed = |until| Preparation::Failed {
+            until: MessageId(until),
+        };
+        // The newest message is 9.
+        assert_eq!(due_jobs(&preparing(50, failed(9))), []);
+        assert_eq!(due_jobs(&preparing(50, failed(25))), []);
+        assert_eq!(due_jobs(&preparing(50, failed(8))), [JobKind::Checkpoint]);
+        assert_eq!(
+            due_jobs(&preparing(100, failed(25))),
+            [JobKind::Checkpoint],
+            "the threshold is reached"
+        );
+        let bounds =
+            |preparation| preparing(60, preparation).trigger_bounds(MessageId(9), Tokens::new(60));
+        let waiting = bounds(failed(25)).expect("nothing is due before message 26");
+        assert_eq!(
+            (waiting.message, waiting.total),
+            (MessageId(26), Tokens::new(100))
+        );
+        assert_eq!(bounds(failed(9)), None, "the next message may cause a job");
+        assert_eq!(bounds(failed(8)), None, "the job is due");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The stops of the turns that run in this process. A stop that was asked for at this server is
-//! signalled at once. Those that were asked for at other servers are read from the turns' leases, in
-//! one statement for all turns of the process; while it runs none, nothing is read.
+//! signalled at once. Those that were asked for at other servers are read from the turns' leases,
+//! in one statement for all turns of the process; while it runs none, nothing is read.
 
 use std::{
     collections::HashMap,
@@ -73,8 +73,8 @@ impl TurnStops {
         }
     }
 
-    /// Tells the turn that has this lease to stop, if it runs in this process. It may be told twice;
-    /// the greater mode holds.
+    /// Tells the turn that has this lease to stop, if it runs in this process. It may be told
+    /// twice; the greater mode holds.
     pub(crate) fn signal(&self, lease: Uuid, mode: StopMode) {
         let running = self.lock();
         let Some(turn) = running.turns.get(&lease) else {
@@ -89,11 +89,30 @@ impl TurnStops {
         });
     }
 
+    /// Returns when the turn that has this lease is no longer watched in this process: its call has
+    /// ended. Never returns if it runs in another process.
+    pub(crate) fn wait_for_end(&self, lease: Uuid) -> impl Future<Output = ()> + use<> {
+        let turn = self
+            .lock()
+            .turns
+            .get(&lease)
+            .map(|turn| turn.stop.subscribe());
+        async move {
+            let Some(mut stop) = turn else {
+                return std::future::pending().await;
+            };
+            // The sender is dropped with the watch.
+            while stop.changed().await.is_ok() {}
+        }
+    }
+
     /// Reads the stops of the turns again and again, until none runs.
     async fn poll_while_turns_run(self) {
+        let guard = PollGuard(Some(Arc::clone(&self.running)));
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let Some(leases) = self.leases_or_end() else {
+                guard.disarm();
                 return;
             };
             match self.store.find_stops(&leases).await {
@@ -126,7 +145,29 @@ impl TurnStops {
     }
 
     fn lock(&self) -> MutexGuard<'_, RunningTurns> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
+    }
+}
+
+fn lock(running: &Mutex<RunningTurns>) -> MutexGuard<'_, RunningTurns> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the next watch start another task, if the one that reads the stops ends by a panic.
+struct PollGuard(Option<Arc<Mutex<RunningTurns>>>);
+
+impl PollGuard {
+    /// Drops the guard without an effect.
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for PollGuard {
+    fn drop(&mut self) {
+        if let Some(running) = &self.0 {
+            lock(running).is_polled = false;
+        }
     }
 }
 
@@ -163,5 +204,29 @@ impl StopWatch {
 impl Drop for StopWatch {
     fn drop(&mut self) {
         self.stops.lock().turns.remove(&self.lease);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_panics_lets_the_next_watch_start_another_one() {
+        let running = Arc::new(Mutex::new(RunningTurns::default()));
+        let guard_of_new_task = || {
+            lock(&running).is_polled = true;
+            PollGuard(Some(Arc::clone(&running)))
+        };
+        guard_of_new_task().disarm();
+        assert!(lock(&running).is_polled, "the next task may run already");
+        let guard = guard_of_new_task();
+        let panicked = std::thread::spawn(move || {
+            let _guard = guard;
+            panic!("of the test");
+        })
+        .join();
+        assert!(panicked.is_err());
+        assert!(!lock(&running).is_polled);
     }
 }

@@ -7,7 +7,8 @@
 --   of them. "saved": the tokens by which their originals are longer.
 -- - "unsummarized": large messages for which no summary was made yet. "nearly_cool": those among
 --   them that are cool, or will be within one turn or two model calls.
--- - "prepared": whether a summary is prepared for the checkpoint after the present boundary.
+-- - "is_prepared": whether a summary is prepared for the checkpoint after the present boundary.
+--   "unprepared_until": none could be prepared; the last message before that is tried again.
 -- With stepped cooling, a message is also cool if it is before the (hot_zone_calls + 1)-th newest
 -- assistant message.
 with settings as materialized (
@@ -57,14 +58,17 @@ select h.conversation_id as "conversation_id!", h.last_message_id as "last_messa
     t.swapped_ids as "swapped_ids!", t.swapped_roles as "swapped_roles!", t.swapped_bytes as "swapped_bytes!",
     t.swapped_outlines as "swapped_outlines!", coalesce(t.saved, 0)::bigint as "saved!",
     t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!",
-    exists (
-        select from ai_prepared_checkpoint
-        where tenant_id = h.tenant_id
-          and conversation_id = h.conversation_id
-          and first_message_id = coalesce(h.separator, 0) + 1
-          and previous_message_id is not distinct from h.checkpoint_last
-    ) as "prepared!"
+    coalesce(prepared.summary <> '', false) as "is_prepared!",
+    case when prepared.summary = '' then prepared.last_message_id end as "unprepared_until?"
 from head as h
+left join lateral (
+    select summary, last_message_id from ai_prepared_checkpoint
+    where tenant_id = h.tenant_id
+      and conversation_id = h.conversation_id
+      and first_message_id = coalesce(h.separator, 0) + 1
+      and previous_message_id is not distinct from h.checkpoint_last
+    limit 1
+) as prepared on true
 cross join lateral (
     -- hot_from: messages before this one are cool. warm_from: messages before this one are nearly
     -- cool. Both are null if hot_zone_calls is not in force. With hot_zone_calls = 1 warm_from is

@@ -98,7 +98,7 @@ pub use model_calls::{
     BreakerFigures, Calibration, CallAsk, CallHistory, CallOutcome, ConversationBreaker,
     ModelFault, ModelFigures, ModelLease, RecordedCacheUse, RecordedCall, ReportedCall,
     ReportedTotals, StopAsk, StopMode, StoppedTurn, StoredAnswer, SummarySpend, TurnEnd,
-    UsageReport, Verdict,
+    TurnRequestIds, UsageReport, Verdict,
 };
 pub use policy_defaults::StoredPolicy;
 pub use queue::{

@@ -213,8 +213,9 @@ impl Chat {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()?;
+        let stopped = timeout(MAX_WAIT_FOR_STOP, stop_turn(&client, turn, running));
         tokio::select! {
-            outcome = timeout(MAX_WAIT_FOR_STOP, stop_turn(&client, turn, running)) => outcome.ok()?,
+            outcome = stopped => outcome.ok()?,
             // Ctrl-C again does not wait.
             () = wait_for_interrupt(interrupt_signals) => None,
         }

@@ -26,8 +26,8 @@ pub(super) struct Source {
     /// because the name of the session was given, or the file has no path or one that cannot be
     /// resolved.
     pub(super) origin: Option<String>,
-    /// The entry of the file in the index beside it. None: there is none, or the name of the session
-    /// was given.
+    /// The entry of the file in the index beside it. None: there is none, or the name of the
+    /// session was given.
     pub(super) index: Option<IndexEntry>,
 }
 

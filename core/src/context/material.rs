@@ -36,14 +36,15 @@ pub struct Material {
     /// The messages after the boundary that were not read, in id order, because newer ones fill the
     /// content limit. Empty for nearly every conversation.
     pub omitted: Vec<OmittedMessage>,
-    /// The messages after the boundary that are withdrawn or erased, in id order. Nothing of them is
-    /// sent. Empty for nearly every conversation.
+    /// The messages after the boundary that are withdrawn or erased, in id order. Nothing of them
+    /// is sent. Empty for nearly every conversation.
     pub withdrawn: Vec<MessageId>,
     /// The newest recorded version of the context's beginning; None if none is recorded.
     pub prefix: Option<PrefixVersion>,
-    /// Seconds since the last model call began, which is when the provider last used its cache: since
-    /// the message before the newest assistant message of the tail was stored; None if the tail has
-    /// no assistant message. Withdrawn messages count: the call that wrote one has used the cache.
+    /// Seconds since the last model call began, which is when the provider last used its cache:
+    /// since the message before the newest assistant message of the tail was stored; None if the
+    /// tail has no assistant message. Withdrawn messages count: the call that wrote one has used
+    /// the cache.
     pub idle_seconds: Option<i64>,
     /// The provider's tokens for each token counted here, from the model's usage reports; None
     /// without a report.

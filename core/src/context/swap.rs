@@ -118,8 +118,9 @@ fn candidate(message: &TailMessage, calls: u64, material: &Material) -> Option<C
 }
 
 /// The message from which on the provider's cache is lost even if nothing is swapped, because the
-/// context differs there from the previous one, the model or its tools are others, or the last call is
-/// older than the cache's lifetime; [`MessageId::NONE`] if all of it is lost. None: nothing is lost.
+/// context differs there from the previous one, the model or its tools are others, or the last call
+/// is older than the cache's lifetime; [`MessageId::NONE`] if all of it is lost. None: nothing is
+/// lost.
 fn cache_is_lost_from(
     material: &Material,
     surroundings: &TailSurroundings<'_>,

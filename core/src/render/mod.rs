@@ -99,8 +99,8 @@ impl<'c> RenderedMessages<'c> {
         self.record_parts(message, 0..parts, items);
     }
 
-    /// Records that these parts of the message are in the last of `items` items; nothing if there is
-    /// none.
+    /// Records that these parts of the message are in the last of `items` items; nothing if there
+    /// is none.
     fn record_parts(&mut self, message: usize, parts: Range<usize>, items: usize) {
         let index = items
             .checked_sub(1)

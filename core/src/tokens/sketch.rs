@@ -20,8 +20,8 @@ const BITS_PER_HASH: u32 = 4;
 /// Longest ASCII piece in the filter, in bytes.
 const MAX_PIECE_BYTES: usize = 16;
 
-/// Longest piece in the filter that holds a wide letter, in bytes: twelve Cyrillic letters, or eight
-/// Korean ones.
+/// Longest piece in the filter that holds a wide letter, in bytes: twelve Cyrillic letters, or
+/// eight Korean ones.
 const MAX_WIDE_PIECE_BYTES: usize = 24;
 
 /// From this length on, in bytes, a piece sets the bits of two hashes: its own, and that of the
@@ -171,8 +171,8 @@ mod tests {
                 .all(|letter| !letter.is_ascii_uppercase())
     }
 
-    /// The place in [`PIECES`] of the pieces among which this one is. None: the estimate looks up no
-    /// piece of this shape.
+    /// The place in [`PIECES`] of the pieces among which this one is. None: the estimate looks up
+    /// no piece of this shape.
     fn kind(token: &str) -> Option<usize> {
         if is_wide_word(token) {
             return Some(0);

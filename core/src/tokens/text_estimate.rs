@@ -67,8 +67,8 @@ const MAX_KNOWN_PUNCTUATION_BYTES: usize = 16;
 impl Encoding {
     /// Estimates the number of tokens of the text in this encoding. The estimate is at least 95 %
     /// of the count minus two tokens. For many ordinary texts together (prose in English, French,
-    /// Chinese, Korean or a Cyrillic language, code, JSON) it is at most 30 % above their count; for
-    /// a single text it may be higher.
+    /// Chinese, Korean or a Cyrillic language, code, JSON) it is at most 30 % above their count;
+    /// for a single text it may be higher.
     pub fn estimate(self, text: &str) -> Tokens {
         let mut scanner = Scanner {
             sketch: Sketch::of(self),

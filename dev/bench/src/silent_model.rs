@@ -1,5 +1,5 @@
-//! A model that accepts every call, and answers it at once. While calls are held, it does not answer
-//! them until they are released.
+//! A model that accepts every call, and answers it at once. While calls are held, it does not
+//! answer them until they are released.
 
 use std::{net::SocketAddr, time::Duration};
 

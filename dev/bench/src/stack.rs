@@ -93,8 +93,8 @@ impl BenchStack {
         Self::start_on(config_text, &[], Worker::Absent).await
     }
 
-    /// Starts a stack whose PostgreSQL logs every statement with its time. The log slows calls down:
-    /// it is for statements, not for the latencies of calls.
+    /// Starts a stack whose PostgreSQL logs every statement with its time. The log slows calls
+    /// down: it is for statements, not for the latencies of calls.
     pub(crate) async fn start_logging() -> anyhow::Result<Self> {
         Self::start_on("", &LOGGING, Worker::Runs).await
     }

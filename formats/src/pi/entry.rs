@@ -65,8 +65,8 @@ pub(super) struct Compaction {
 /// The type of compactions.
 const COMPACTION_TYPE: &str = "compaction";
 
-/// What is kept of a compaction beside its summary, so that it can be written again: an entry of the
-/// label [`ENTRIES`](super::ENTRIES) with a digest in place of the summary.
+/// What is kept of a compaction beside its summary, so that it can be written again: an entry of
+/// the label [`ENTRIES`](super::ENTRIES) with a digest in place of the summary.
 pub(super) struct KeptCompaction {
     pub(super) id: Option<String>,
     pub(super) timestamp: Option<String>,
@@ -159,8 +159,8 @@ fn kept_compaction(fields: &Fields, summary: &str) -> Result<NonMessage, Unreada
     })
 }
 
-/// Whether an entry of the label [`ENTRIES`](super::ENTRIES) can be written into a session again: it
-/// is whole, and no message is made of it.
+/// Whether an entry of the label [`ENTRIES`](super::ENTRIES) can be written into a session again:
+/// it is whole, and no message is made of it.
 pub(super) fn is_whole_entry(text: &str) -> bool {
     let has_content = Fields::parse(text).is_ok_and(|fields| {
         fields

@@ -22,8 +22,8 @@ pub(crate) use write::PiWriter;
 
 /// The prefix of labels that hold fields of an entry or a message.
 const LABEL: &str = "pi.";
-/// The label with entries that are not sent to the model, one a line: those before a message, or, in
-/// the head, those after the last message. Of a compaction it has what the summary does not say.
+/// The label with entries that are not sent to the model, one a line: those before a message, or,
+/// in the head, those after the last message. Of a compaction it has what the summary does not say.
 const ENTRIES: &str = "pi.entries";
 /// The `customType` of anneal's separator.
 const SEPARATOR: &str = "anneal.separator";

@@ -35,8 +35,8 @@ pub(crate) struct AppendRequest {
 /// 0.7 µs for each byte to count: 3 ms. Ordinary text of this length takes about 0.3 ms.
 const SHORT_COUNT_BYTES: usize = 4 * 1024;
 
-/// Prepares an append: checks the messages' sizes, serializes them, counts or estimates their tokens, and computes
-/// digests. Long ones are prepared on the CPU pool.
+/// Prepares an append: checks the messages' sizes, serializes them, counts or estimates their
+/// tokens, and computes digests. Long ones are prepared on the CPU pool.
 pub(crate) async fn prepare(
     state: &ServerState,
     caller: Caller,
@@ -89,8 +89,8 @@ fn size(messages: &[Message]) -> (usize, usize) {
     (parts().map(message::part_bytes).sum(), parts().count())
 }
 
-/// Stores a prepared append, if the tenant's storage quota allows it. Returns id, turn and tokens of
-/// each stored message, and which messages were skipped.
+/// Stores a prepared append, if the tenant's storage quota allows it. Returns id, turn and tokens
+/// of each stored message, and which messages were skipped.
 pub(crate) async fn append(
     state: &ServerState,
     caller: Caller,

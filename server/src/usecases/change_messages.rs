@@ -1,5 +1,6 @@
-//! Withdraws, restores and erases messages, and chooses earlier answers. Parses which messages a request names, counts messages
-//! that were withdrawn before a worker had counted them, and notifies workers and watchers.
+//! Withdraws, restores and erases messages, and chooses earlier answers. Parses which messages a
+//! request names, counts messages that were withdrawn before a worker had counted them, and
+//! notifies workers and watchers.
 
 use anneal_core::{
     caller::{Caller, ConversationId},

@@ -51,8 +51,9 @@ impl Store {
     }
 }
 
-/// Records the messages that the change `withdrawal` has taken as an alternative. If the alternative
-/// that was chosen last is among them, it gets them. Otherwise they get the next number.
+/// Records the messages that the change `withdrawal` has taken as an alternative. If messages of an
+/// alternative are among them, because it was chosen or restored, it gets them: of several ones the
+/// chosen one, else the newest. Otherwise they get the next number.
 pub(super) async fn record(
     db: &mut BoundedConnection,
     (caller, id): (Caller, ConversationId),
@@ -60,27 +61,32 @@ pub(super) async fn record(
     runs: &[IdRange],
     withdrawal: i64,
 ) -> Result<(), StoreError> {
-    let chosen = sqlx::query!(
-        "select number, first_ids, last_ids from ai_alternative
-         where tenant_id = $1 and conversation_id = $2 and question_id = $3 and chosen_change_id is not null
-         order by number desc limit 1",
+    let (firsts, lasts) = columns(runs);
+    let again = sqlx::query_scalar!(
+        "select number from ai_alternative
+         where tenant_id = $1 and conversation_id = $2 and question_id = $3 and exists (
+             select from unnest(first_ids, last_ids) as own (first, last)
+             join unnest($4::bigint[], $5::bigint[]) as taken (first, last)
+               on taken.first <= own.last and taken.last >= own.first
+         )
+         order by chosen_change_id is null, number desc limit 1",
         caller.tenant().0,
         id.0,
         question.id.0,
+        &firsts,
+        &lasts,
     )
     .fetch_optional(&mut *db)
     .await?;
     set_chosen(&mut *db, (caller, id), question.id, None).await?;
-    let (firsts, lasts) = columns(runs);
-    let again = chosen.filter(|row| meets(&from_columns(&row.first_ids, &row.last_ids), runs));
-    if let Some(row) = again {
+    if let Some(number) = again {
         sqlx::query!(
             "update ai_alternative set first_ids = $5, last_ids = $6, change_id = $7
              where tenant_id = $1 and conversation_id = $2 and question_id = $3 and number = $4",
             caller.tenant().0,
             id.0,
             question.id.0,
-            row.number,
+            number,
             &firsts,
             &lasts,
             withdrawal,

@@ -1,5 +1,5 @@
-//! Makes an earlier answer to a question stand again: withdraws what stands after the question, which
-//! becomes an alternative, and restores the messages of the chosen one, in one transaction.
+//! Makes an earlier answer to a question stand again: withdraws what stands after the question,
+//! which becomes an alternative, and restores the messages of the chosen one, in one transaction.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -11,9 +11,10 @@ use anneal_core::{
 use super::{
     ChangeAsk, ChangeConditions, MessageChange, MessageChangeKind, Selection, ToolPairs,
     alternatives::{
-        QuestionVersion, count_all, count_withdrawn, read_alternative, read_question, record,
-        set_chosen,
+        QuestionVersion, StoredAlternative, count_all, count_withdrawn, read_alternative,
+        read_question, record, set_chosen,
     },
+    list_alternatives::{StandingMessage, read_standing_messages},
     restore::{move_back, refuse_erased},
     selection::runs_of,
     targets::{Targets, select_targets},
@@ -59,8 +60,8 @@ impl ChooseAsk {
 
 impl Store {
     /// Makes an alternative stand again, in place of what stands after its question, which becomes
-    /// an alternative; with a request id only once. Changes nothing if it stands already. `counts`
-    /// as in [`Store::restore_messages`].
+    /// an alternative; with a request id only once. If it stands already, only other answers beside
+    /// it are withdrawn. `counts` as in [`Store::restore_messages`].
     ///
     /// Fails with [`StoreError::NotFound`] if the question has no such answer, with
     /// [`StoreError::VersionMismatch`] if the question was edited since, and with
@@ -121,7 +122,8 @@ async fn choose_once(
     let withdrawn = select_targets(change.db(), caller, id, &alternative.runs, which).await?;
     refuse_erased(&withdrawn)?;
     if withdrawn.is_empty() {
-        return change.finish_without_change().await;
+        let chosen = (ask.number, &alternative);
+        return stand_alone(change, (caller, id), question, chosen, policy_defaults).await;
     }
     let others: Vec<MessageId> = standing
         .iter()
@@ -144,6 +146,39 @@ async fn choose_once(
         .await?;
     change.commit(moved.usage_bytes_change).await?;
     Ok(done)
+}
+
+/// Withdraws the answers that stand beside the chosen one, which stands already, as an alternative.
+/// The continuation of the chosen one stays.
+async fn stand_alone(
+    mut change: ChangeTransaction<'_>,
+    (caller, id): (Caller, ConversationId),
+    question: QuestionVersion,
+    (number, chosen): (i32, &StoredAlternative),
+    policy_defaults: &PolicyDefaults,
+) -> Result<MessageChange, StoreError> {
+    let standing = read_standing_messages(change.db(), (caller, id), question.id).await?;
+    let others: Vec<MessageId> = split_answers(&standing)
+        .filter(|answer| !answer.iter().any(|message| chosen.has(message.id)))
+        .flatten()
+        .map(|message| message.id)
+        .collect();
+    if others.is_empty() {
+        return change.finish_without_change().await;
+    }
+    change.set_kind(MessageChangeKind::Withdrawn);
+    let (runs, withdrawal) = (runs_of(others.iter().copied()), change.next_change_id());
+    let moved = move_out(&mut change, (caller, id), others).await?;
+    record(change.db(), (caller, id), question, &runs, withdrawal).await?;
+    let chosen = Some((number, withdrawal));
+    set_chosen(change.db(), (caller, id), question.id, chosen).await?;
+    change.finish(moved, policy_defaults).await
+}
+
+/// The answers among the messages that stand after one question. Each begins with a message of the
+/// assistant that does not follow results of tools.
+fn split_answers(standing: &[StandingMessage]) -> impl Iterator<Item = &[StandingMessage]> {
+    standing.chunk_by(|before, next| !(before.is_assistants && next.is_assistants))
 }
 
 /// Withdraws what stands after the question, as a change of its own and as an alternative. None:
@@ -185,6 +220,19 @@ async fn read_standing_question(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_goes_on_after_results_of_tools() {
+        let standing = [(2, true), (3, false), (4, true), (7, true)].map(|(id, is_assistants)| {
+            let id = MessageId(id);
+            StandingMessage { id, is_assistants }
+        });
+        let answers: Vec<Vec<i64>> = split_answers(&standing)
+            .map(|answer| answer.iter().map(|message| message.id.0).collect())
+            .collect();
+        assert_eq!(answers, [vec![2, 3, 4], vec![7]]);
+        assert_eq!(split_answers(&[]).count(), 0);
+    }
 
     #[test]
     fn another_question_and_another_number_have_other_digests() {

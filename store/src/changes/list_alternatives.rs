@@ -181,6 +181,28 @@ async fn read_standing_answer(
     (caller, id): (Caller, ConversationId),
     question: MessageId,
 ) -> Result<Option<StandingAnswer>, StoreError> {
+    let messages = read_standing_messages(db, (caller, id), question).await?;
+    let answer = messages.iter().find(|message| message.is_assistants);
+    Ok(answer.map(|answer| StandingAnswer {
+        runs: runs_of(messages.iter().map(|message| message.id)),
+        answer_id: answer.id.0,
+    }))
+}
+
+/// A message that stands after a question.
+pub(super) struct StandingMessage {
+    pub(super) id: MessageId,
+    /// Whether it is of the assistant. Otherwise it has results of tools, or instructions.
+    pub(super) is_assistants: bool,
+}
+
+/// Reads the messages that stand after a question and before the next message of the user, in
+/// order, as many as a change may have.
+pub(super) async fn read_standing_messages(
+    db: &mut BoundedConnection,
+    (caller, id): (Caller, ConversationId),
+    question: MessageId,
+) -> Result<Vec<StandingMessage>, StoreError> {
     let rows = sqlx::query_file!(
         "sql/standing_answer.sql",
         caller.tenant().0,
@@ -190,11 +212,11 @@ async fn read_standing_answer(
     )
     .fetch_all(db)
     .await?;
-    let answer = rows.iter().find(|row| row.is_assistants);
-    Ok(answer.map(|answer| StandingAnswer {
-        runs: runs_of(rows.iter().map(|row| MessageId(row.message_id))),
-        answer_id: answer.message_id,
-    }))
+    let messages = rows.into_iter().map(|row| StandingMessage {
+        id: MessageId(row.message_id),
+        is_assistants: row.is_assistants,
+    });
+    Ok(messages.collect())
 }
 
 /// Reads the beginnings of these messages, by id.

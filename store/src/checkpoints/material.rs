@@ -144,8 +144,8 @@ impl Store {
         Ok(bytes.unsigned_abs())
     }
 
-    /// Measures the content of a tail, which are the messages after `after`, in bytes. A result above
-    /// `most` may be too small.
+    /// Measures the content of a tail, which are the messages after `after`, in bytes. A result
+    /// above `most` may be too small.
     pub async fn measure_tail(
         &self,
         caller: Caller,

@@ -1,10 +1,14 @@
 //! Checkpoints that are prepared ahead. A prepared one becomes a checkpoint when a context is built
-//! while the provider's cache is cold, or when a trigger is reached. A conversation has at most one.
-//! Every change of messages deletes it, and so does every checkpoint.
+//! while the provider's cache is cold, or when a trigger is reached. A conversation has at most
+//! one. Every change of messages deletes it, and so does every checkpoint. A row without a summary
+//! says that none could be prepared; its last message is the last one before that is tried again.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
+    cut::Trigger,
+    job::JobKind,
     message::MessageId,
+    tokens::Tokens,
     trigger,
 };
 
@@ -15,9 +19,10 @@ use crate::{
     conversations::lock_conversation,
     error::StoreError,
     partial_summaries::delete_partial_summaries,
-    queue::{ClaimedJob, JobCommit, finish_and_enqueue},
+    policy_defaults::PolicyDefaults,
+    queue::{ClaimedJob, FinishOutcome, JobCommit, finish_and_enqueue},
     rows::{self, column, tokens, trigger_code},
-    summary_spec::{ModelSpend, SummarySpec, kind_code, kind_from_code},
+    summary_spec::{ModelSpend, SummaryKind, SummarySpec, kind_code, kind_from_code},
     triggers::tail_stats,
 };
 
@@ -28,6 +33,9 @@ pub struct CheckpointBase {
     pub generation: i32,
     /// The checkpoint that is prepared for the present boundary.
     pub prepared: Option<CheckpointDraft>,
+    /// None could be prepared for the present boundary, and that is not tried again until a message
+    /// after this one is the newest. None: no preparation has failed.
+    pub unprepared_until: Option<MessageId>,
 }
 
 impl Store {
@@ -42,19 +50,19 @@ impl Store {
         db.settle(base).await
     }
 
-    /// Finds the checkpoint that is prepared for the present boundary of a job's conversation.
-    pub async fn find_prepared_checkpoint(
+    /// Finds what the checkpoint of a job can be built on.
+    pub async fn find_checkpoint_base_of_job(
         &self,
         job: &ClaimedJob,
-    ) -> Result<Option<CheckpointDraft>, StoreError> {
+    ) -> Result<CheckpointBase, StoreError> {
         let mut db = self.jobs.checkout(job.caller()).await?;
         let base = select_base(&mut db, job.caller(), job.conversation).await;
-        Ok(db.settle(base).await?.prepared)
+        db.settle(base).await
     }
 
     /// Stores a checkpoint as prepared in place of the one that was prepared before, deletes the
-    /// job's partial summaries and ends the job. Discards the draft if the boundary is no longer the
-    /// one with which it was planned.
+    /// job's partial summaries and ends the job. Discards the draft if the boundary is no longer
+    /// the one with which it was planned.
     pub async fn put_prepared_checkpoint(
         &self,
         job: &ClaimedJob,
@@ -66,14 +74,10 @@ impl Store {
         lock_conversation(&mut tx, caller, id).await?;
         let results_kept = has_same_boundary(&mut tx, caller, id, draft).await?;
         if results_kept {
-            delete_prepared_row(&mut tx, caller, id).await?;
-            insert_prepared_row(&mut tx, caller, id, draft).await?;
+            replace_prepared_row(&mut tx, caller, id, draft).await?;
             delete_partial_summaries(&mut tx, job).await?;
         }
-        let state =
-            tail_stats::read_tail_state(&mut tx, caller, id, &self.policy_defaults.get()).await?;
-        let caused = trigger::due_jobs(&state);
-        let finished = finish_and_enqueue(&mut tx, job, &caused).await?;
+        let (finished, caused) = end_job(&mut tx, job, &self.policy_defaults.get()).await?;
         tx.commit().await?;
         db.release().await?;
         Ok(JobCommit {
@@ -82,6 +86,93 @@ impl Store {
             results_kept,
         })
     }
+
+    /// Records that no checkpoint could be prepared after this separator and this checkpoint, and
+    /// ends the job. That is tried again when the tail has grown, or when the boundary or a message
+    /// changes. Compactions by a trigger do not wait for it. Partial summaries stay, because the
+    /// next summary may need them. Records nothing if the boundary is another one meanwhile.
+    pub async fn record_failed_preparation(
+        &self,
+        job: &ClaimedJob,
+        (separator, previous): (Option<MessageId>, Option<MessageId>),
+    ) -> Result<JobCommit, StoreError> {
+        let (caller, id) = (job.caller(), job.conversation);
+        let policy_defaults = self.policy_defaults.get();
+        let mut db = self.jobs.checkout(caller).await?;
+        let mut tx = db.begin().await?;
+        lock_conversation(&mut tx, caller, id).await?;
+        let state = tail_stats::read_tail_state(&mut tx, caller, id, &policy_defaults).await?;
+        let failed = failed_draft(separator, previous, state.last_before_next_try());
+        let results_kept = has_same_boundary(&mut tx, caller, id, &failed).await?;
+        if results_kept {
+            replace_prepared_row(&mut tx, caller, id, &failed).await?;
+        }
+        let (finished, caused) = end_job(&mut tx, job, &policy_defaults).await?;
+        tx.commit().await?;
+        db.release().await?;
+        Ok(JobCommit {
+            finished,
+            caused,
+            results_kept,
+        })
+    }
+}
+
+/// What is stored if no checkpoint could be prepared: one without a summary.
+const fn failed_draft(
+    separator: Option<MessageId>,
+    previous: Option<MessageId>,
+    until: MessageId,
+) -> CheckpointDraft {
+    CheckpointDraft {
+        separator,
+        previous,
+        last: until,
+        summary: SummarySpec {
+            text: String::new(),
+            tokens: Tokens::ZERO,
+            kind: SummaryKind::Extractive,
+            model: String::new(),
+            prompt_version: 0,
+            spent: ModelSpend {
+                calls: 0,
+                input: Tokens::ZERO,
+                output: Tokens::ZERO,
+            },
+            duration_ms: 0,
+        },
+        source_first: until,
+        source_digest: [0; 32],
+        tokens_before: Tokens::ZERO,
+        tokens_after: Tokens::ZERO,
+        generation: 0,
+        trigger: Some(Trigger::Idle),
+    }
+}
+
+/// Ends a job within the transaction that has stored what it prepared, and enqueues the jobs that
+/// are due then. Returns them.
+async fn end_job(
+    db: &mut BoundedConnection,
+    job: &ClaimedJob,
+    policy_defaults: &PolicyDefaults,
+) -> Result<(FinishOutcome, Vec<JobKind>), StoreError> {
+    let (caller, id) = (job.caller(), job.conversation);
+    let state = tail_stats::read_tail_state(&mut *db, caller, id, policy_defaults).await?;
+    let caused = trigger::due_jobs(&state);
+    let finished = finish_and_enqueue(db, job, &caused).await?;
+    Ok((finished, caused))
+}
+
+/// Stores a prepared checkpoint in place of the one that was prepared before.
+async fn replace_prepared_row(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    draft: &CheckpointDraft,
+) -> Result<(), StoreError> {
+    delete_prepared_row(&mut *db, caller, id).await?;
+    insert_prepared_row(db, caller, id, draft).await
 }
 
 async fn insert_prepared_row(
@@ -159,9 +250,18 @@ async fn select_base(
     let Some(row) = row else {
         return Ok(CheckpointBase::default());
     };
+    let has_failed = row.summary.as_deref() == Some("");
+    let unprepared_until = row.last_message_id.filter(|_| has_failed).map(MessageId);
+    let generation = row.generation.unwrap_or(0);
+    let prepared = if has_failed {
+        None
+    } else {
+        prepared_draft(row)?
+    };
     Ok(CheckpointBase {
-        generation: row.generation.unwrap_or(0),
-        prepared: prepared_draft(row)?,
+        generation,
+        prepared,
+        unprepared_until,
     })
 }
 

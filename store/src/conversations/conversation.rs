@@ -304,6 +304,25 @@ impl Store {
         let found = select_conversation(&mut db, caller, id).await;
         db.settle(found).await
     }
+
+    /// The tokens of all messages of a conversation. The rest of its row may be large, and is not
+    /// read. None: there is no such conversation.
+    pub async fn read_token_total(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<Option<Tokens>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let total = sqlx::query_scalar!(
+            "select token_total from ai_conversation where tenant_id = $1 and conversation_id = $2",
+            caller.tenant().0,
+            id.0,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(total.map(tokens))
+    }
 }
 
 /// Reads one conversation, as the current transaction sees it.

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
+    conversations::keep_conversation,
     error::{Entity, StoreError, violated},
     failpoint,
     rows::{breaker, column, elapsed, time_left, tokens},
@@ -97,7 +98,11 @@ async fn try_admit(
     }
     let stop = match ask.replaces {
         None => None,
-        Some(replaced) => end_replaced_lease(&mut tx, caller, replaced).await?,
+        Some(replaced) => {
+            // A conversation is locked before the lease of a turn (`conversations/lock.rs`).
+            keep_conversation(&mut tx, caller, replaced.conversation).await?;
+            end_replaced_lease(&mut tx, caller, replaced).await?
+        }
     };
     let (state, tenant_cause) = read_state(&mut tx, caller, ask).await?;
     let state = AdmissionState {

@@ -2,8 +2,8 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
-//! - `stops`: turns that are told to stop, and how they end. `stop_mode`: what becomes of the answer
-//!   then.
+//! - `stops`: turns that are told to stop, and how they end. `stop_mode`: what becomes of the
+//!   answer then.
 //! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.
@@ -36,5 +36,5 @@ pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
 pub use recorded::{RecordedCacheUse, RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
 pub use stop_mode::StopMode;
-pub use stops::{StopAsk, StoppedTurn, TurnEnd};
+pub use stops::{StopAsk, StoppedTurn, TurnEnd, TurnRequestIds};
 pub use usage_reports::{Calibration, ReportedCall, UsageReport};

@@ -1,7 +1,7 @@
 //! Whether the answer of a turn that is stopped is kept or dropped.
 
-/// Whether a turn that is stopped keeps what has come of its answer. The greater one wins if both are
-/// asked for.
+/// Whether a turn that is stopped keeps what has come of its answer. The greater one wins if both
+/// are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StopMode {
     /// It stores it.

@@ -42,6 +42,15 @@ pub struct StoppedTurn {
     pub request_id: Option<String>,
 }
 
+/// The request ids of a turn.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnRequestIds<'a> {
+    /// Of its question.
+    pub turn: &'a str,
+    /// Of the append of its answer.
+    pub answer: &'a str,
+}
+
 /// How a turn has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnEnd {
@@ -77,25 +86,15 @@ impl Store {
         ask: &StopAsk<'_>,
     ) -> Result<Option<StoppedTurn>, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let row = sqlx::query!(
-            "update ai_model_lease set stop = greatest(stop, $3)
-             where tenant_id = $1 and conversation_id = $2 and turn and lease_until_ts > now()
-                 and ($4::text is null or request_id = $4)
-             returning lease, request_id",
-            caller.tenant().0,
-            id.0,
-            ask.mode.code(),
-            ask.turn_request_id,
-        )
-        .fetch_optional(&mut *db)
-        .await?;
+        let stopped = match put_stop(&mut db, caller, id, ask).await? {
+            // The statement may have waited for a call that took the turn's lease over: it has
+            // found the old lease deleted, and has not seen the new one.
+            None => put_stop(&mut db, caller, id, ask).await?,
+            stopped => stopped,
+        };
         db.release().await?;
         failpoint!("stop.requested");
-        Ok(row.map(|row| StoppedTurn {
-            conversation: id,
-            lease: row.lease,
-            request_id: row.request_id,
-        }))
+        Ok(stopped)
     }
 
     /// The stops of those of these turns that were told to stop, by the ids of their leases. One
@@ -121,8 +120,8 @@ impl Store {
             .collect())
     }
 
-    /// Whether a turn that was told to stop is still under way. A call that has taken over its lease
-    /// belongs to it.
+    /// Whether a turn that was told to stop is still under way. A call that has taken over its
+    /// lease belongs to it.
     pub async fn is_running(&self, caller: Caller, turn: &StoppedTurn) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let running = sqlx::query_scalar!(
@@ -143,8 +142,8 @@ impl Store {
     }
 
     /// Renews the lease of a turn that was stopped, and records that nothing of its answer is kept,
-    /// in one transaction. A repetition finds that with [`Store::find_turn_end`]. False, and nothing
-    /// is recorded, if the lease is lost.
+    /// in one transaction. A repetition finds that with [`Store::find_turn_end`]. False, and
+    /// nothing is recorded, if the lease is lost.
     pub async fn record_stop(
         &self,
         caller: Caller,
@@ -153,6 +152,22 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let recorded = record_under_lease(&mut db, caller, lease, answer_request_id).await;
+        db.settle(recorded).await
+    }
+
+    /// Records that nothing is kept of a turn that was told to stop and is no longer under way, as
+    /// [`Store::record_stop`] does, unless its answer is stored or the record exists. Returns how
+    /// the turn has ended. Its server may have died, so its lease is deleted: if the server goes
+    /// on, it stores no answer any more. If not even the question is stored, nothing is recorded: a
+    /// repetition is the first turn.
+    pub async fn record_stop_of_ended_turn(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_ids: TurnRequestIds<'_>,
+    ) -> Result<TurnEnd, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let recorded = record_after_end(&mut db, (caller, id), request_ids).await;
         db.settle(recorded).await
     }
 
@@ -165,23 +180,58 @@ impl Store {
         answer_request_id: &str,
     ) -> Result<Option<TurnEnd>, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let row = sqlx::query_file!(
-            "sql/find_turn_end.sql",
-            caller.tenant().0,
-            id.0,
-            answer_request_id,
-            STOPPED,
-        )
-        .fetch_optional(&mut *db)
-        .await?;
-        db.release().await?;
-        Ok(row.map(|row| {
-            row.message_id.map_or(TurnEnd::Dropped, |message| {
-                let (message, stopped) = (MessageId(message), row.stopped);
-                TurnEnd::Answered { message, stopped }
-            })
-        }))
+        let end = select_turn_end(&mut db, caller, id, answer_request_id).await;
+        db.settle(end).await
     }
+}
+
+/// Tells the turn that is under way to stop. None: this statement sees no such turn.
+async fn put_stop(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    ask: &StopAsk<'_>,
+) -> Result<Option<StoppedTurn>, StoreError> {
+    let row = sqlx::query!(
+        "update ai_model_lease set stop = greatest(stop, $3)
+         where tenant_id = $1 and conversation_id = $2 and turn and lease_until_ts > now()
+             and ($4::text is null or request_id = $4)
+         returning lease, request_id",
+        caller.tenant().0,
+        id.0,
+        ask.mode.code(),
+        ask.turn_request_id,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| StoppedTurn {
+        conversation: id,
+        lease: row.lease,
+        request_id: row.request_id,
+    }))
+}
+
+async fn select_turn_end(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    answer_request_id: &str,
+) -> Result<Option<TurnEnd>, StoreError> {
+    let row = sqlx::query_file!(
+        "sql/find_turn_end.sql",
+        caller.tenant().0,
+        id.0,
+        answer_request_id,
+        STOPPED,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| {
+        row.message_id.map_or(TurnEnd::Dropped, |message| {
+            let (message, stopped) = (MessageId(message), row.stopped);
+            TurnEnd::Answered { message, stopped }
+        })
+    }))
 }
 
 /// One column of the leases, for `unnest`.
@@ -211,4 +261,58 @@ async fn record_under_lease(
     tx.commit().await?;
     failpoint!("stop.committed");
     Ok(true)
+}
+
+async fn record_after_end(
+    db: &mut BoundedConnection,
+    (caller, id): (Caller, ConversationId),
+    request_ids: TurnRequestIds<'_>,
+) -> Result<TurnEnd, StoreError> {
+    let mut tx = db.begin().await?;
+    lock_conversation(&mut tx, caller, id).await?;
+    // Answers and records of stops are stored under the conversation's lock.
+    if let Some(end) = select_turn_end(&mut tx, caller, id, request_ids.answer).await? {
+        tx.commit().await?;
+        return Ok(end);
+    }
+    // A lease that has ended can be renewed, as long as its row is there.
+    sqlx::query!(
+        "delete from ai_model_lease
+         where tenant_id = $1 and conversation_id = $2 and turn and request_id = $3",
+        caller.tenant().0,
+        id.0,
+        request_ids.turn,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if is_question_stored(&mut tx, (caller, id), request_ids.turn).await? {
+        let request = stopped_request(request_ids.answer);
+        put_request(&mut tx, caller, id, &request, None).await?;
+    }
+    tx.commit().await?;
+    Ok(TurnEnd::Dropped)
+}
+
+/// Whether the question of the turn with this request id is stored: as new messages, or as a stored
+/// question that is answered anew.
+async fn is_question_stored(
+    db: &mut BoundedConnection,
+    (caller, id): (Caller, ConversationId),
+    turn_request_id: &str,
+) -> Result<bool, StoreError> {
+    let is_stored = sqlx::query_scalar!(
+        r#"select exists (
+               select from ai_message
+               where tenant_id = $1 and conversation_id = $2 and request_id = $3
+           ) or exists (
+               select from ai_request
+               where tenant_id = $1 and conversation_id = $2 and method = 'chat_anew' and request_id = $3
+           ) as "is_stored!""#,
+        caller.tenant().0,
+        id.0,
+        turn_request_id,
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(is_stored)
 }

@@ -70,9 +70,9 @@ struct Observation {
 const MAX_MODELS_PER_TENANT: i64 = 1_000;
 
 impl Store {
-    /// Stores a usage report, once per `request_id`, and calibrates its model, unless the answer was
-    /// stopped or the call is a ping. If the call read more than the context window that an error
-    /// had reported, that window is wrong and is deleted.
+    /// Stores a usage report, once per `request_id`, and calibrates its model, unless the answer
+    /// was stopped or the call is a ping. If the call read more than the context window that an
+    /// error had reported, that window is wrong and is deleted.
     pub async fn report_usage(
         &self,
         caller: Caller,

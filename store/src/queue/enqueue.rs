@@ -69,8 +69,8 @@ pub(crate) async fn enqueue_jobs_of_many(
 }
 
 /// Enqueues a checkpoint job that a caller asked for. It is claimed before those that triggers
-/// cause. If other compactions wait for the conversation's job, it makes all of them together. Fails
-/// if too many wait.
+/// cause. If other compactions wait for the conversation's job, it makes all of them together.
+/// Fails if too many wait.
 pub(crate) async fn enqueue_manual_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,

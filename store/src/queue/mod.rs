@@ -3,7 +3,8 @@
 //!
 //! - `enqueue`: enqueues jobs within the transaction that causes the work.
 //! - `claim`: claims due jobs for a worker.
-//! - `compactions`: the compactions that callers ask for, which are the argument of a checkpoint job.
+//! - `compactions`: the compactions that callers ask for, which are the argument of a checkpoint
+//!   job.
 //! - `heartbeat`: the leases of claimed jobs: extends them, checks them, and frees jobs whose lease
 //!   has ended (`rescue_jobs`).
 //! - `finish`: ends a job within the transaction of its results, or records a failure, a release, a

@@ -10,7 +10,7 @@ use anneal_core::{
     message::MessageId,
     policy::{PolicyOverrides, TailFigures},
     tokens::{Encoding, Tokens},
-    trigger::TailState,
+    trigger::{Preparation, TailState},
 };
 use uuid::Uuid;
 
@@ -187,7 +187,18 @@ struct UsageRow {
     unsummarized: i64,
     nearly_cool: i64,
     estimated: i64,
-    prepared: bool,
+    is_prepared: bool,
+    unprepared_until: Option<i64>,
+}
+
+const fn preparation(is_prepared: bool, unprepared_until: Option<i64>) -> Preparation {
+    match unprepared_until {
+        _ if is_prepared => Preparation::Done,
+        Some(until) => Preparation::Failed {
+            until: MessageId(until),
+        },
+        None => Preparation::Missing,
+    }
 }
 
 fn sorted_by_id(mut swapped: Vec<SwappedMessage>) -> Vec<SwappedMessage> {
@@ -233,7 +244,7 @@ impl UsageRow {
                 },
                 unsummarized: self.unsummarized.unsigned_abs(),
                 nearly_cool: self.nearly_cool.unsigned_abs(),
-                prepared: self.prepared,
+                preparation: preparation(self.is_prepared, self.unprepared_until),
             },
             system_prompt: tokens(self.system_prompt_tokens),
             summary: tokens(self.summary_tokens.unwrap_or(0)),

@@ -25,8 +25,8 @@ fn random_answer(random: &mut SeededRandom) -> Vec<Say> {
     says
 }
 
-/// Asserts that these parts are a beginning of the whole answer: all but the last one are equal, and
-/// a text may end early.
+/// Asserts that these parts are a beginning of the whole answer: all but the last one are equal,
+/// and a text may end early.
 fn assert_begins(whole: &[pb::Part], kept: &[pb::Part], what: &str) {
     assert!(kept.len() <= whole.len(), "{what}: {kept:?} of {whole:?}");
     let Some((last, before)) = kept.split_last() else {

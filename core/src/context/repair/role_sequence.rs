@@ -123,8 +123,8 @@ fn synthetic_user_entry(draft: &mut Draft, text: &str) -> Entry {
 /// The checkpoint's summary and the system prompt are never merged: prefix caches depend on their
 /// staying unchanged. In a provider's format, a user message after the summary becomes a block of
 /// the same message. In Anthropic's format a user message after results becomes part of their
-/// message as well, and merged texts stay blocks of their own: that provider caches whole blocks, so
-/// a text that grows would be written to the cache again. Nothing is merged into an assistant
+/// message as well, and merged texts stay blocks of their own: that provider caches whole blocks,
+/// so a text that grows would be written to the cache again. Nothing is merged into an assistant
 /// message with calls, because the results of its calls follow.
 fn merge_adjacent_roles(draft: &mut Draft) {
     let entries = std::mem::take(&mut draft.entries);

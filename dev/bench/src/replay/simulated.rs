@@ -130,8 +130,9 @@ pub(crate) fn measure() -> anyhow::Result<()> {
 /// The shortest prefixes of Anthropic's models, in tokens.
 const SHORTEST: [u64; 4] = [512, 1_024, 2_048, 4_096];
 
-/// Prints the bills of stepped cooling at Anthropic's prices, in multiples of the bill with an ideal
-/// cache: with marks for each shortest prefix, and without marks, when nothing is cached or written.
+/// Prints the bills of stepped cooling at Anthropic's prices, in multiples of the bill with an
+/// ideal cache: with marks for each shortest prefix, and without marks, when nothing is cached or
+/// written.
 fn print_marks(families: &[CountedFamily]) {
     println!("\nMarks, stepped, {}", ZONES[0].0);
     for family in families {

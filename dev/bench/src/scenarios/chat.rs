@@ -1,7 +1,7 @@
 //! Turns of Chat with a model that answers at once, beside those of another build if one is given,
 //! in rounds that alternate. The servers of both run at the same time, without a worker, each on a
-//! database of its own in the same PostgreSQL, as in `builds`. Further, for this build alone: how soon
-//! a stop closes the provider's connection, and what it costs a server to look for stops.
+//! database of its own in the same PostgreSQL, as in `builds`. Further, for this build alone: how
+//! soon a stop closes the provider's connection, and what it costs a server to look for stops.
 
 use std::{
     path::Path,
@@ -288,8 +288,8 @@ struct StopSetup<'a> {
 }
 
 impl StopSetup<'_> {
-    /// Begins a turn and stops it while the model does not answer. Returns the time from the call of
-    /// CancelTurn until the provider's connection was closed.
+    /// Begins a turn and stops it while the model does not answer. Returns the time from the call
+    /// of CancelTurn until the provider's connection was closed.
     async fn time_stop(&self) -> anyhow::Result<Duration> {
         let (model, others) = (self.model, self.others as usize);
         let events = begin_turn(self.running, &self.conversation).await?;
@@ -382,8 +382,8 @@ async fn measure_statements(
     other.server.stop().await
 }
 
-/// The statements of a turn, without those that look for stops: these do not depend on the number of
-/// turns. Rounded, because a server makes a few at other times.
+/// The statements of a turn, without those that look for stops: these do not depend on the number
+/// of turns. Rounded, because a server makes a few at other times.
 async fn count_statements(
     pace: Pace,
     stack: &BenchStack,

@@ -102,8 +102,8 @@ fn check_part(node: &Node, role: &str, out: &mut Refusals) {
 }
 
 /// `text-empty`: Moonshot: "text content is empty". OpenAI accepts an empty text part.
-/// `breakpoint-mode`: the mark of a text up to which OpenAI caches from gpt-5.6 on. Parts of answers
-/// have none.
+/// `breakpoint-mode`: the mark of a text up to which OpenAI caches from gpt-5.6 on. Parts of
+/// answers have none.
 fn check_text(node: &Node, role: &str, out: &mut Refusals) {
     let known: &[&str] = if role == "assistant" {
         &["type", "text"]

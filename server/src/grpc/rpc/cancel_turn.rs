@@ -1,6 +1,6 @@
 //! CancelTurn.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -8,14 +8,19 @@ use anneal_core::{
     message::MessageId,
 };
 use anneal_proto::{convert::parse, v1 as pb};
-use anneal_store::{StopAsk, StopMode, StoppedTurn, StoreError, TurnEnd};
+use anneal_store::{StopAsk, StopMode, StoppedTurn, StoreError, TurnEnd, TurnRequestIds};
 use pb::CancelOutcome;
 use tokio::time::{Instant, sleep};
 
 use crate::{failure::Failure, state::ServerState, usecases::chat_turn::answer_request_id};
 
-/// Time between two looks at a turn that was told to stop.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time between the first two looks at a turn that was told to stop. Each later one is twice as
+/// long, up to [`MAX_PAUSE`]: most turns end at once, and a slow one may have many callers that
+/// wait.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest time between two looks.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Stops the turn that is under way in a conversation, and waits for its end.
 pub(crate) async fn cancel_turn(
@@ -54,11 +59,21 @@ pub(crate) async fn cancel_turn(
         ));
     }
     let ended = describe_end(state, caller, id, request_id).await?;
-    Ok(match ended.outcome() {
-        // It was under way, and nothing of its answer is stored.
-        CancelOutcome::NotRunning => response(CancelOutcome::Dropped, request_id, MessageId::NONE),
-        _ => ended,
-    })
+    // Without a request id it ran on an older server, and it is not known how it has ended.
+    if ended.outcome() != CancelOutcome::NotRunning || turn.request_id.is_none() {
+        return Ok(ended);
+    }
+    // It has failed, or its server has died: nothing of its answer is stored, and nothing will be.
+    let answer = answer_request_id(request_id);
+    let request_ids = TurnRequestIds {
+        turn: request_id,
+        answer: &answer,
+    };
+    let end = state
+        .store
+        .record_stop_of_ended_turn(caller, id, request_ids)
+        .await?;
+    Ok(ended_turn(end, request_id))
 }
 
 /// How long the caller wants to wait; zero for a value that [`cancel_turn`] refuses later.
@@ -86,7 +101,8 @@ fn wait(requested: Option<prost_types::Duration>) -> Result<Duration, Failure> {
     Ok(wait)
 }
 
-/// Polls until the turn has ended. False: the wait is over before.
+/// Looks again and again until the turn has ended, and at once when it ends in this process. False:
+/// the wait is over before.
 async fn wait_for_end(
     state: &ServerState,
     caller: Caller,
@@ -94,13 +110,25 @@ async fn wait_for_end(
     wait: Duration,
 ) -> Result<bool, StoreError> {
     let until = Instant::now() + wait;
+    let mut local_end = pin!(state.turn_stops.wait_for_end(turn.lease));
+    let (mut is_local, mut pause) = (true, FIRST_PAUSE);
     while state.store.is_running(caller, turn).await? {
-        if Instant::now() + POLL_INTERVAL > until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Ok(false);
         }
-        sleep(POLL_INTERVAL).await;
+        tokio::select! {
+            // Only a hint: another call of the turn may go on.
+            () = &mut local_end, if is_local => is_local = false,
+            () = sleep(pause.min(left)) => pause = longer(pause),
+        }
     }
     Ok(true)
+}
+
+/// The pause after one of this length.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(MAX_PAUSE)
 }
 
 /// How the turn with this request id has ended, by what is stored.
@@ -112,10 +140,16 @@ async fn describe_end(
 ) -> Result<pb::CancelTurnResponse, Failure> {
     let answer = answer_request_id(request_id);
     let end = state.store.find_turn_end(caller, id, &answer).await?;
-    Ok(match end {
-        None => response(CancelOutcome::NotRunning, "", MessageId::NONE),
-        Some(TurnEnd::Dropped) => response(CancelOutcome::Dropped, request_id, MessageId::NONE),
-        Some(TurnEnd::Answered { message, stopped }) => {
+    Ok(end.map_or_else(
+        || response(CancelOutcome::NotRunning, "", MessageId::NONE),
+        |end| ended_turn(end, request_id),
+    ))
+}
+
+fn ended_turn(end: TurnEnd, request_id: &str) -> pb::CancelTurnResponse {
+    match end {
+        TurnEnd::Dropped => response(CancelOutcome::Dropped, request_id, MessageId::NONE),
+        TurnEnd::Answered { message, stopped } => {
             let outcome = if stopped {
                 CancelOutcome::Kept
             } else {
@@ -123,7 +157,7 @@ async fn describe_end(
             };
             response(outcome, request_id, message)
         }
-    })
+    }
 }
 
 fn response(outcome: CancelOutcome, request_id: &str, answer: MessageId) -> pb::CancelTurnResponse {
@@ -131,5 +165,24 @@ fn response(outcome: CancelOutcome, request_id: &str, answer: MessageId) -> pb::
         outcome: outcome.into(),
         turn_request_id: request_id.to_owned(),
         answer_message_id: answer.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_waits_as_long_as_it_may_looks_some_dozens_of_times() {
+        let pauses = std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)));
+        let mut waited = Duration::ZERO;
+        let longest = Duration::from_secs(CANCEL_WAIT_MAX_SECONDS);
+        let looks = pauses
+            .take_while(|pause| {
+                waited += *pause;
+                waited < longest
+            })
+            .count();
+        assert!((50..=65).contains(&looks), "{looks}");
     }
 }

@@ -25,8 +25,8 @@ use crate::{
 /// are computed from the figures of its messages.
 const BUILT_TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Returns the tokens of the context by segment, the limits that they are compared with, and whether
-/// summaries can be made.
+/// Returns the tokens of the context by segment, the limits that they are compared with, and
+/// whether summaries can be made.
 pub(crate) async fn get_context_usage(
     state: &ServerState,
     caller: Caller,

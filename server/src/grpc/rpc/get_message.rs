@@ -1,5 +1,5 @@
-//! GetMessage. A request with a version reads that version, which may be one that does not stand. One
-//! with `alternatives` also lists the answers to the message's question.
+//! GetMessage. A request with a version reads that version, which may be one that does not stand.
+//! One with `alternatives` also lists the answers to the message's question.
 
 use anneal_core::{caller::Caller, limits::RANGE_BYTES};
 use anneal_proto::{convert::parse, v1 as pb};

@@ -88,8 +88,8 @@ pub(crate) async fn update_conversation(
     Ok(reply::conversation_for(caller, changed, &given))
 }
 
-/// Fails if a checkpoint would leave too much of the policy's threshold with a system prompt of this
-/// many tokens.
+/// Fails if a checkpoint would leave too much of the policy's threshold with a system prompt of
+/// this many tokens.
 fn check_prompt(
     state: &ServerState,
     stored: &PolicyOverrides,

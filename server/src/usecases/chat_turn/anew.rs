@@ -1,5 +1,5 @@
-//! Turns that answer a question anew: the newest one, or one that is edited first. What stands after
-//! the question is withdrawn under the turn's lease, before the turn reads anything.
+//! Turns that answer a question anew: the newest one, or one that is edited first. What stands
+//! after the question is withdrawn under the turn's lease, before the turn reads anything.
 
 use anneal_core::{
     caller::{Caller, ConversationId},

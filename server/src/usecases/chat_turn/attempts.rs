@@ -110,8 +110,8 @@ impl TurnRun {
     }
 
     /// Calls the model with this context. If the context is too long, stores the window and the
-    /// token count that the provider's refusal names. `partial` holds what has come of the answer if
-    /// the future is dropped before.
+    /// token count that the provider's refusal names. `partial` holds what has come of the answer
+    /// if the future is dropped before.
     pub(super) async fn call_model(
         &self,
         calls: &mut ProviderCalls<'_>,

@@ -160,8 +160,8 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
 enum TurnOutcome {
     /// An earlier call with this request id had ended.
     Replayed(Box<Replay>),
-    /// The answer is stored, or the turn was stopped. The ping is the call that keeps the provider's
-    /// cache warm afterwards; None: none is made.
+    /// The answer is stored, or the turn was stopped. The ping is the call that keeps the
+    /// provider's cache warm afterwards; None: none is made.
     Completed(Box<CompletedTurn>, Option<Ping>),
 }
 
@@ -212,9 +212,9 @@ impl TurnRun {
         Box::pin(self.try_models(prompt, &setup, &models)).await
     }
 
-    /// Tries the models in order. As long as nothing of an answer was sent, the next one is tried if
-    /// one fails (`may_fall_back`); its call takes over the lease of the failed one. If none is left,
-    /// the turn fails as its first model did.
+    /// Tries the models in order. As long as nothing of an answer was sent, the next one is tried
+    /// if one fails (`may_fall_back`); its call takes over the lease of the failed one. If none is
+    /// left, the turn fails as its first model did.
     async fn try_models(
         &self,
         prompt: Option<&Append>,
@@ -270,8 +270,8 @@ impl TurnRun {
             .into())
     }
 
-    /// Runs a call to its end, and settles it. A call after whose failure the next model may be tried
-    /// comes back as an error, not settled.
+    /// Runs a call to its end, and settles it. A call after whose failure the next model may be
+    /// tried comes back as an error, not settled.
     async fn run_call<'a>(
         &self,
         (model, mut call): (&'a Arc<Model>, AdmittedCall<'a>),
@@ -412,7 +412,7 @@ impl TurnRun {
         let ended = lease.unless_lost(work).await;
         let completed = match ended.map_err(|LeaseLost| Failure::TurnLost)? {
             Ok(Ok(ModelAnswer { answer, sent, ping })) => {
-                let stored = self.store_answer(lease, model, question.ids(), (answer, sent));
+                let stored = self.store_answer(lease, model, question, (answer, sent));
                 let completed = stored.await?;
                 // Report before the lease ends, because the next turn relies on what this report
                 // says about the model.
@@ -420,12 +420,12 @@ impl TurnRun {
                 return Ok(TurnOutcome::Completed(Box::new(completed), ping));
             }
             Ok(Err(error)) if self.keeps_after(&error) => {
-                let kept = self.keep_partial(lease, calls, (question.ids(), partial));
+                let kept = self.keep_partial(lease, calls, (question, partial));
                 kept.await?.ok_or(error)?
             }
             Ok(Err(error)) => return Err(error),
             Err(mode) => {
-                let stopped = self.end_by_stop(lease, calls, (question.ids(), partial), mode);
+                let stopped = self.end_by_stop(lease, calls, (question, partial), mode);
                 stopped.await?
             }
         };

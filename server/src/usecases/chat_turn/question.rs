@@ -44,8 +44,8 @@ impl TurnRun {
         Ok(QuestionOutcome::Stored(question))
     }
 
-    /// The question that an earlier call with this request id has stored; None: there is none. Fails
-    /// if one of its messages was withdrawn.
+    /// The question that an earlier call with this request id has stored; None: there is none.
+    /// Fails if one of its messages was withdrawn.
     pub(super) async fn find_question(
         &self,
         prompt: Option<&Append>,

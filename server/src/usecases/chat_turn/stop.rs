@@ -11,6 +11,7 @@ use super::{
     attempts::PartialTurn,
     request::OnDisconnect,
     store_answer::{self, AnswerEnd, CompletedTurn},
+    stored_question::Question,
 };
 use crate::{failure::Failure, turn_stops::StopWatch};
 
@@ -49,17 +50,17 @@ impl TurnRun {
             )
     }
 
-    /// Ends a turn that was told to stop. `question` has the ids of its question. If nothing of the
-    /// answer is kept, that is recorded, so that a repetition does not call the model.
+    /// Ends a turn that was told to stop. If nothing of the answer is kept, that is recorded, so
+    /// that a repetition does not call the model.
     pub(super) async fn end_by_stop(
         &self,
         lease: CallLease<'_>,
         calls: &ProviderCalls<'_>,
-        (question, partial): (Vec<i64>, &mut PartialTurn),
+        (question, partial): (&Question, &mut PartialTurn),
         mode: StopMode,
     ) -> Result<CompletedTurn, Failure> {
         if mode == StopMode::Keep {
-            let kept = self.keep_partial(lease, calls, (question.clone(), &mut *partial));
+            let kept = self.keep_partial(lease, calls, (question, &mut *partial));
             if let Some(completed) = kept.await? {
                 return Ok(completed);
             }
@@ -70,18 +71,18 @@ impl TurnRun {
         Ok(completed)
     }
 
-    /// Stores what has come of the answer, and reports its usage before the lease ends. None: nothing
-    /// of it is kept.
+    /// Stores what has come of the answer, and reports its usage before the lease ends. None:
+    /// nothing of it is kept.
     pub(super) async fn keep_partial(
         &self,
         lease: CallLease<'_>,
         calls: &ProviderCalls<'_>,
-        (question, partial): (Vec<i64>, &mut PartialTurn),
+        (question, partial): (&Question, &mut PartialTurn),
     ) -> Result<Option<CompletedTurn>, Failure> {
         let Some(parts) = partial.draft.take_kept() else {
             return Ok(None);
         };
-        let stored = self.store_with_retries(lease, parts, AnswerEnd::Stopped);
+        let stored = self.store_with_retries(lease, question, (parts, AnswerEnd::Stopped));
         let Some(id) = stored.await? else {
             return Ok(None);
         };
@@ -94,7 +95,7 @@ impl TurnRun {
 /// The turn whose answer was stopped. `answer_id`: its stored message; 0: none is stored.
 fn stopped_turn(
     calls: &ProviderCalls<'_>,
-    question: Vec<i64>,
+    question: &Question,
     answer_id: i64,
     partial: &PartialTurn,
 ) -> CompletedTurn {
@@ -107,7 +108,7 @@ fn stopped_turn(
         ..reported.unwrap_or_default()
     };
     let was_called = calls.spent().calls > 0;
-    let mut message_ids = question;
+    let mut message_ids = question.ids();
     message_ids.extend((answer_id > 0).then_some(answer_id));
     CompletedTurn {
         model: calls.model().name().to_owned(),

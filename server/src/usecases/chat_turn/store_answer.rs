@@ -21,7 +21,7 @@ use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::{TurnRun, answer::Answer};
+use super::{TurnRun, answer::Answer, stored_question::Question};
 use crate::{
     failure::Failure,
     usecases::{
@@ -82,13 +82,13 @@ impl TurnRun {
         &self,
         lease: CallLease<'_>,
         model: &Model,
-        mut message_ids: Vec<i64>,
+        question: &Question,
         (answer, sent): (Answer, SentFigures),
     ) -> Result<CompletedTurn, Failure> {
         let id = self
-            .store_with_retries(lease, answer.parts, AnswerEnd::Complete)
+            .store_with_retries(lease, question, (answer.parts, AnswerEnd::Complete))
             .await?;
-        message_ids.extend(id);
+        let message_ids = question.ids().into_iter().chain(id).collect();
         let sent = if answer.has_reported_usage {
             sent
         } else {
@@ -109,8 +109,8 @@ impl TurnRun {
     pub(super) async fn store_with_retries(
         &self,
         lease: CallLease<'_>,
-        parts: Vec<Part>,
-        end: AnswerEnd,
+        question: &Question,
+        (parts, end): (Vec<Part>, AnswerEnd),
     ) -> Result<Option<i64>, Failure> {
         let is_empty = parts.is_empty();
         let messages = [Message {
@@ -131,11 +131,19 @@ impl TurnRun {
             .await?
             .for_chat_turn(Role::Assistant);
         let append = (!is_empty).then_some(&append);
-        retry_transient(|| self.store_once(lease, append, end)).await
+        let stored = retry_transient(|| self.store_once(lease, append, end)).await;
+        match stored {
+            // Another call with this request id has stored another answer to the same question.
+            Err(Failure::Store(StoreError::RequestIdReused)) if question.is_replayed => {
+                Err(Failure::TurnLost)
+            }
+            stored => stored,
+        }
     }
 
     /// Stores the answer under the lease, which it renews. None: the conversation keeps nothing of
-    /// the answer, or the answer is empty, which `append` says with None.
+    /// the answer, or the answer is empty, which `append` says with None. Fails if another answer
+    /// is stored under its request id.
     async fn store_once(
         &self,
         lease: CallLease<'_>,
@@ -152,16 +160,12 @@ impl TurnRun {
         let (state, lease) = (&self.state, lease.model_lease());
         let stopped = end == AnswerEnd::Stopped;
         let stored = append::store_answer_and_notify(state, self.caller, append, lease, stopped);
-        let stored = match stored.await {
-            // Another turn has stored an answer to the same request.
-            Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
-            stored => stored?.ok_or(Failure::TurnLost)?,
-        };
+        let stored = stored.await?.ok_or(Failure::TurnLost)?;
         Ok(stored.messages.first().map(|message| message.id.0))
     }
 
-    /// Records under the lease, which it renews, that the turn was stopped and nothing of its answer
-    /// is kept.
+    /// Records under the lease, which it renews, that the turn was stopped and nothing of its
+    /// answer is kept.
     pub(super) async fn record_stop(&self, lease: CallLease<'_>) -> Result<(), Failure> {
         let (store, caller) = (&self.state.store, self.caller);
         let request_id = self.turn.answer_request_id();
@@ -248,11 +252,11 @@ impl TurnRun {
 
     /// Tokens of all messages of the conversation; 0 if they cannot be read.
     pub(super) async fn read_token_total(&self) -> u64 {
-        let conversation = self
+        let total = self
             .end_of_turn_store()
-            .get_conversation(self.caller, self.turn.id)
+            .read_token_total(self.caller, self.turn.id)
             .await;
-        conversation.map_or(0, |conversation| conversation.token_total.get())
+        total.ok().flatten().map_or(0, Tokens::get)
     }
 }
 

@@ -134,6 +134,50 @@ async fn a_chosen_answer_that_is_withdrawn_again_keeps_its_number() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_restored_keeps_its_number() {
+    let model = numbered_answers().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    conversation.chat("Why?").await.done();
+    conversation.regenerate().await.done();
+    conversation.withdraw(&[3]).send().await.expect("withdraws");
+    conversation.restore(&[2]).send().await.expect("restores");
+    let outcome = conversation.regenerate().await;
+    assert_eq!(outcome.started().alternatives, 1);
+    assert_eq!(
+        listed(&conversation.alternatives(1).await),
+        [(1, "Answer 0.", false), (2, "Answer 2.", true)]
+    );
+}
+
+#[tokio::test]
+async fn of_answers_side_by_side_the_chosen_one_stays() {
+    let model = numbered_answers().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    conversation.chat("Why?").await.done();
+    conversation.regenerate().await.done();
+    conversation.restore(&[2]).send().await.expect("restores");
+    conversation.chat("And?").await.done();
+    let chosen = conversation.choose(1, 1).await.expect("chooses");
+    assert_eq!(ids(&chosen.changed), [(3, 3)]);
+    let texts: Vec<String> = conversation
+        .texts_by_role()
+        .await
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    assert_eq!(texts, ["Why?", "Answer 0.", "And?", "Answer 2."]);
+    assert_eq!(
+        listed(&conversation.alternatives(1).await),
+        [(2, "Answer 1.", false), (1, "Answer 0.", true)]
+    );
+    let again = conversation.choose(1, 1).await.expect("answers");
+    assert_eq!(again.change_id, 0, "what follows the answer stays");
+    conversation.verify().await;
+}
+
+#[tokio::test]
 async fn an_answer_that_was_never_withdrawn_is_the_first_and_stands() {
     let model = numbered_answers().await;
     let app = TestApp::with_scripted_model(&model).await;

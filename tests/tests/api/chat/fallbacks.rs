@@ -16,7 +16,8 @@ use anneal_testkit::{
 use serde_json::json;
 use tonic::Code;
 
-/// Settings of the models `a` and `b`, which two providers serve. Of `a` one call may run at a time.
+/// Settings of the models `a` and `b`, which two providers serve. Of `a` one call may run at a
+/// time.
 fn settings(a: &ScriptedModel, b: &ScriptedModel) -> (Providers, Models) {
     let providers = json!({
         "one": {"api": "openai", "url": a.url()},
@@ -151,7 +152,8 @@ async fn a_model_that_may_not_be_called_is_replaced_and_if_none_may_nothing_is_s
     a.wait_for_calls(1).await;
     for stored in 1..=2 {
         let turn = two.chat("two").with_model("a").with_fallbacks(&["b"]);
-        // The call of `b` was made, so the question is stored; the first model's failure is answered.
+        // The call of `b` was made, so the question is stored; the first model's failure is
+        // answered.
         let ended = turn.await.end;
         assert_refused(ended, Code::ResourceExhausted, "MODEL_BUSY", "");
         assert_eq!(two.messages().await.len(), stored);
@@ -200,4 +202,33 @@ async fn no_second_turn_begins_while_a_call_takes_over_the_lease_of_another() {
     assert!(matches!(again, Err(StoreError::LeaseLost)), "{again:?}");
     assert!(app.store.renew_call(&second).await.expect("renews"));
     assert!(!app.store.renew_call(&first).await.expect("answers"));
+}
+
+#[tokio::test]
+async fn a_takeover_and_a_deletion_do_not_wait_for_each_other() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let caller = Caller::of(TenantId::DEFAULT);
+    let ask = |replaces| CallAsk {
+        model: "m",
+        conversation: ConversationId(conversation.uuid()),
+        purpose: CallPurpose::Turn,
+        tokens: Tokens::new(1),
+        limits: CallLimits::default(),
+        request_id: Some("r"),
+        replaces,
+    };
+    let first = app.store.admit_call(caller, &ask(None)).await;
+    let first = first.expect("is decided").expect("is admitted");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    let mut deletion = app.hold_lock(lock, conversation.uuid()).await;
+    let takeover = ask(Some(&first));
+    let (second, ()) = tokio::join!(app.store.admit_call(caller, &takeover), async {
+        app.wait_for_lock_waiters(1).await;
+        // Deletes the lease, too.
+        let delete = "delete from ai_conversation where conversation_id = $1";
+        assert_eq!(deletion.run(delete, conversation.uuid()).await, 1);
+        deletion.commit().await;
+    });
+    assert!(matches!(second, Err(StoreError::NotFound(_))), "{second:?}");
 }

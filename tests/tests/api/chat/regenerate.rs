@@ -271,6 +271,25 @@ async fn a_condition_that_does_not_hold_and_a_request_id_of_another_call_are_ref
 }
 
 #[tokio::test]
+async fn a_turn_with_the_request_id_of_one_that_has_answered_anew_is_refused() {
+    let model = numbered_answers().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    conversation.chat("Why?").await.done();
+    conversation.regenerate().request_id("anew").await.done();
+    let refused = conversation.chat("How?").request_id("anew").await;
+    assert_refused(refused.end, Code::AlreadyExists, "REQUEST_ID_REUSED", "");
+    let texts = conversation.texts_by_role().await;
+    assert_eq!(
+        texts[1..],
+        [
+            (Role::Assistant, "Answer 1.".to_owned()),
+            (Role::User, "How?".to_owned())
+        ]
+    );
+}
+
+#[tokio::test]
 async fn beside_a_turn_that_runs_nothing_is_withdrawn() {
     let gate = Gate::default();
     let model = ScriptedModel::start({

@@ -12,7 +12,7 @@ use anneal_llm::provider::Api;
 use anneal_store::{CallAsk, ModelLease, StopAsk, StopMode};
 use anneal_testkit::{
     Gate, MODEL, Say, Script, ScriptedModel, TestApp, TestConversation, TurnOutcome,
-    assert_refused, pb, read_until_text, user,
+    assert_refused, eventually, pb, read_until_text, user,
 };
 use pb::{CancelOutcome, StopReason, chat_response::Event};
 use tonic::{Code, Streaming};
@@ -347,16 +347,101 @@ async fn a_stop_that_comes_while_the_answer_is_stored_is_too_late() {
     assert!(!done.stopped, "{done:?}");
 }
 
+/// Gives a conversation what a server that dies during the turn `r` leaves: a lease, of an hour.
+async fn leave_lease(app: &TestApp, conversation: &TestConversation<'_>) {
+    let lease = "insert into ai_model_lease
+        (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts, request_id)
+        select tenant_id, conversation_id, gen_random_uuid(), 'm', true, 0, now() + interval '1 hour', 'r'
+        from ai_conversation where conversation_id = $1";
+    sqlx::query(lease)
+        .bind(conversation.uuid())
+        .execute(&mut app.db().await)
+        .await
+        .expect("a turn");
+}
+
+/// Stops the turn `r`. Its lease ends while the caller waits.
+async fn cancel_while_the_lease_ends(
+    app: &TestApp,
+    conversation: &TestConversation<'_>,
+) -> pb::CancelTurnResponse {
+    let end = async {
+        let mut db = app.db().await;
+        eventually("the turn is told to stop", async || {
+            let count = "select count(*) from ai_model_lease where stop is not null";
+            let stops: i64 = sqlx::query_scalar(count)
+                .fetch_one(&mut db)
+                .await
+                .expect("counts");
+            stops == 1
+        })
+        .await;
+        sqlx::query("update ai_model_lease set lease_until_ts = now()")
+            .execute(&mut db)
+            .await
+            .expect("the lease ends");
+    };
+    tokio::join!(conversation.cancel_turn("r", None), end).0
+}
+
+#[tokio::test]
+async fn a_turn_whose_server_has_died_is_dropped_for_good() {
+    let model = ScriptedModel::start(|_| Script::status(500, &[], "{}")).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    for is_anew in [false, true] {
+        let conversation = app.conversation().await;
+        let turn = async || {
+            let turn = if is_anew {
+                conversation.regenerate()
+            } else {
+                conversation.chat("Tell me.")
+            };
+            turn.request_id("r").await
+        };
+        if is_anew {
+            conversation.turn("Why?", "It is so.").await;
+        }
+        assert!(turn().await.end.is_err(), "only the question is stored");
+        let calls = model.requests().len();
+        leave_lease(&app, &conversation).await;
+        let cancelled = cancel_while_the_lease_ends(&app, &conversation).await;
+        assert_eq!(
+            (cancelled.outcome(), cancelled.turn_request_id.as_str()),
+            (CancelOutcome::Dropped, "r"),
+            "anew: {is_anew}"
+        );
+        assert_eq!(count_leases(&app).await, 0);
+        let again = turn().await;
+        assert!(again.done().stopped && again.done().replayed);
+        assert_eq!(model.requests().len(), calls, "no model is called again");
+        let named = conversation.cancel_turn("r", None).await;
+        assert_eq!(named.outcome(), CancelOutcome::Dropped);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_was_paused_stores_no_answer_after_its_turn_was_dropped() {
+    let model = ScriptedModel::saying("All of it.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let lease = admit(&app, ConversationId(conversation.uuid()), None).await;
+    let cancelled = cancel_while_the_lease_ends(&app, &conversation).await;
+    assert_eq!(cancelled.outcome(), CancelOutcome::Dropped);
+    let renewed = app.store.renew_call(&lease).await.expect("answers");
+    assert!(!renewed, "answers are stored under a lease");
+    let first = conversation.chat("Tell me.").request_id("r").await;
+    assert!(
+        !first.done().stopped && !first.done().replayed,
+        "not even its question was stored"
+    );
+}
+
 #[tokio::test]
 async fn the_stop_of_a_turn_whose_server_is_dead_waits_for_its_lease() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let lease = "insert into ai_model_lease
-        (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts, request_id)
-        select tenant_id, conversation_id, gen_random_uuid(), 'm', true, 0, now() + interval '1 hour', 'r'
-        from ai_conversation";
+    leave_lease(&app, &conversation).await;
     let mut db = app.db().await;
-    sqlx::query(lease).execute(&mut db).await.expect("a turn");
     let ask = pb::CancelTurnRequest {
         conversation_id: conversation.id.clone(),
         wait: Some(prost_types::Duration {
@@ -443,4 +528,41 @@ async fn a_call_that_takes_over_a_lease_takes_over_its_stop() {
             .await
             .expect("reads")
     );
+}
+
+#[tokio::test]
+async fn a_stop_that_waits_for_a_takeover_stops_the_call_that_takes_over() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let id = ConversationId(conversation.uuid());
+    let first = admit(&app, id, None).await;
+    let ended = "insert into ai_model_lease
+        (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts)
+        select tenant_id, conversation_id, gen_random_uuid(), 'm', false, 0, now() - interval '1 hour'
+        from ai_conversation";
+    sqlx::query(ended)
+        .execute(&mut app.db().await)
+        .await
+        .expect("a lease that has ended");
+    // An admission deletes such leases after the one that it takes over.
+    let lock = "select from ai_model_lease where conversation_id = $1 and not turn for update";
+    let held = app.hold_lock(lock, conversation.uuid()).await;
+    let stop = async {
+        app.wait_for_lock_waiters(1).await;
+        let ask = StopAsk {
+            turn_request_id: Some("r"),
+            mode: StopMode::Keep,
+        };
+        let release = async {
+            app.wait_for_lock_waiters(2).await;
+            held.rollback().await;
+        };
+        let (stopped, ()) = tokio::join!(app.store.request_stop(CALLER, id, &ask), release);
+        stopped.expect("stops")
+    };
+    let (second, stopped) = tokio::join!(admit(&app, id, Some(&first)), stop);
+    let stopped = stopped.expect("the turn is under way");
+    assert_eq!(stopped.lease, second.id());
+    let stops = app.store.find_stops(std::slice::from_ref(&second)).await;
+    assert_eq!(stops.expect("reads"), [(second.id(), StopMode::Keep)]);
 }

@@ -4,9 +4,10 @@
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_testkit::{
-    AuthorizedChannel, Built, LOCK_CONVERSATION, TestApp, TestConversation, assistant, pb, prose,
-    user,
+    AuthorizedChannel, Built, LOCK_CONVERSATION, ModelWorkerSettings, Say, Script, ScriptedModel,
+    TestApp, TestConversation, assistant, pb, prose, user,
 };
+use anneal_worker::Fallback;
 use pb::{
     BoundaryKind, BreakReason, CheckpointTrigger, IdleCheckpoints,
     context_service_client::ContextServiceClient,
@@ -55,7 +56,8 @@ async fn let_caches_grow_cold(app: &TestApp) {
 
 /// The last message of the prepared checkpoint. None: none is prepared.
 async fn find_prepared_boundary(app: &TestApp) -> Option<i64> {
-    sqlx::query_scalar("select last_message_id from ai_prepared_checkpoint")
+    let query = "select last_message_id from ai_prepared_checkpoint where summary <> ''";
+    sqlx::query_scalar(query)
         .fetch_optional(&mut app.db().await)
         .await
         .expect("the query succeeds")
@@ -326,6 +328,88 @@ async fn a_trigger_commits_the_prepared_summary_if_what_it_keeps_fits() {
         "a new summary would have covered the short turns, too"
     );
     conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_failed_preparation_is_not_repeated_and_delays_no_checkpoint() {
+    let babbling = ScriptedModel::start(|request| {
+        Script::says(request, [Say::text(&"again and again and ".repeat(40))])
+    })
+    .await;
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        token_threshold: Some(8_000),
+        max_message_count: Some(30),
+        keep_recent_tokens: Some(600),
+        ..preparing(agents_policy())
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    append_long_turns(&conversation, 10).await;
+    let mut settings = ModelWorkerSettings::for_model(&babbling);
+    settings.summarizer.fallback = Fallback::None;
+    settings.access.breaker.failures = 1_000;
+    let worker = app.worker_with_model(&settings);
+    worker.run_until_idle().await;
+    let calls = babbling.requests().len();
+    assert!(calls > 0, "the tail has half of the threshold");
+    for _ in 0..4 {
+        assert!(
+            conversation.jobs().await.is_empty(),
+            "none waits, and none is dead"
+        );
+        conversation.turns(1).await;
+        worker.run_until_idle().await;
+    }
+    assert_eq!(babbling.requests().len(), calls, "nothing is tried again");
+    assert_eq!(find_prepared_boundary(&app).await, None);
+    conversation.turns(1).await;
+    let model = ScriptedModel::start(Script::summarizes).await;
+    app.worker_with_model(&ModelWorkerSettings::for_model(&model))
+        .run_until_idle()
+        .await;
+    let checkpoints = conversation.checkpoints().await;
+    assert_eq!(
+        (checkpoints.len(), checkpoints[0].trigger()),
+        (1, CheckpointTrigger::Messages),
+        "30 messages are the threshold"
+    );
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_prepared_is_tried_again_after_a_quarter_of_growth() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        token_threshold: Some(8_000),
+        max_message_count: Some(38),
+        keep_recent_tokens: None,
+        keep_recent_turns: Some(100),
+        ..preparing(agents_policy())
+    };
+    let conversation = create_conversation(&app, policy, 10).await;
+    assert_eq!(find_prepared_boundary(&app).await, None, "100 turns stay");
+    let health = conversation.usage().await.summaries.expect("is reported");
+    assert_eq!(
+        (health.state(), health.until_message_id),
+        (pb::SummaryState::Ok, 0),
+        "checkpoints wait for nothing"
+    );
+    // A quarter of the 20 messages are 5, and the least growth is 16.
+    for _ in 0..8 {
+        conversation.turns(1).await;
+        assert_eq!(app.run_jobs_until_idle().await, 0, "36 messages at most");
+    }
+    conversation.append("And now?").await;
+    assert_eq!(app.run_jobs_until_idle().await, 1, "the 37th message");
+    assert!(conversation.checkpoints().await.is_empty());
+    conversation.append("And after that?").await;
+    app.run_jobs_until_idle().await;
+    let checkpoints = conversation.checkpoints().await;
+    assert_eq!(
+        (checkpoints.len(), checkpoints[0].trigger()),
+        (1, CheckpointTrigger::Messages),
+        "38 messages are the threshold"
+    );
 }
 
 #[tokio::test]

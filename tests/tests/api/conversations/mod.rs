@@ -7,7 +7,8 @@
 //! - `concurrency`: many writers, readers and workers
 //! - `rpc_messages`: list and get messages; insert and delete separators
 //! - `byte_ranges`: ranges of a message's text
-//! - `read_limits`: how many bytes one call or job may read. `message_bytes`: and one message may have
+//! - `read_limits`: how many bytes one call or job may read. `message_bytes`: and one message may
+//!   have
 //! - `rpc_conversations`: create, get, list, update, delete
 //! - `lists`: totals, order and pages of conversation lists; page sizes
 //! - `titles`: titles taken from the first user message

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use anneal_core::message::MessageId;
+use anneal_core::message::{MessageId, Role};
 use anneal_store::Alternative;
 use anneal_testkit::{Built, pb, status_details};
 use pb::part::Part;
@@ -27,15 +27,27 @@ pub(crate) struct ExpectedAlternative {
 /// The effect of a choice.
 #[derive(Debug)]
 struct Choice {
-    /// The messages that stand again.
+    /// The messages that stand again. None: the answer stood already, beside others.
     restored: BTreeSet<MessageId>,
     /// The messages that stood after the question, and are withdrawn.
     withdrawn: BTreeSet<MessageId>,
 }
 
+impl Choice {
+    /// The messages that its answer names.
+    fn changed(&self) -> &BTreeSet<MessageId> {
+        if self.restored.is_empty() {
+            &self.withdrawn
+        } else {
+            &self.restored
+        }
+    }
+}
+
 impl SimulatedConversation<'_> {
     /// Records messages that were withdrawn as an answer to the version of the question that stands.
-    /// If the answer that was chosen last is among them, it gets them.
+    /// If messages of earlier answers are among them, the one that was chosen last gets them, else
+    /// the newest.
     pub(crate) fn record_alternative(
         &mut self,
         question: MessageId,
@@ -43,13 +55,13 @@ impl SimulatedConversation<'_> {
     ) {
         let question_version = self.message(question.0).versions.len() as i32;
         let alternatives = self.turns.alternatives.entry(question).or_default();
-        let chosen = alternatives
+        let again = alternatives
             .iter_mut()
-            .rfind(|alternative| alternative.is_chosen)
-            .filter(|alternative| !alternative.messages.is_disjoint(&messages));
-        let is_again = chosen.is_some();
-        if let Some(chosen) = chosen {
-            chosen.messages.clone_from(&messages);
+            .filter(|alternative| !alternative.messages.is_disjoint(&messages))
+            .max_by_key(|alternative| alternative.is_chosen);
+        let is_again = again.is_some();
+        if let Some(again) = again {
+            again.messages.clone_from(&messages);
         }
         for alternative in alternatives.iter_mut() {
             alternative.is_chosen = false;
@@ -98,7 +110,7 @@ impl SimulatedConversation<'_> {
             (Ok(None), Ok(answer)) if answer.change_id == 0 && answer.changed.is_empty() => {
                 self.record_event("choices of nothing");
             }
-            (Ok(Some(choice)), Ok(answer)) if ids(&answer) == choice.restored => {
+            (Ok(Some(choice)), Ok(answer)) if ids(&answer) == *choice.changed() => {
                 self.apply_choice((question, number), choice).await?;
             }
             (expected, answer) => {
@@ -110,7 +122,8 @@ impl SimulatedConversation<'_> {
         self.check_alternatives(question).await
     }
 
-    /// The effect of a choice, or the reason with which it must be refused. None: the answer stands.
+    /// The effect of a choice, or the reason with which it must be refused. None: the answer stands,
+    /// and no other beside it.
     fn outcome_of_choice(
         &self,
         question: MessageId,
@@ -147,10 +160,37 @@ impl SimulatedConversation<'_> {
             return Err("MESSAGE_ERASED");
         }
         let restored = in_state(State::Withdrawn);
-        Ok((!restored.is_empty()).then(|| Choice {
+        let withdrawn = if restored.is_empty() {
+            self.answers_beside(question, &alternative.messages)
+        } else {
+            &standing - &alternative.messages
+        };
+        let is_change = !(restored.is_empty() && withdrawn.is_empty());
+        Ok(is_change.then_some(Choice {
             restored,
-            withdrawn: &standing - &alternative.messages,
+            withdrawn,
         }))
+    }
+
+    /// The messages of the answers to a question that stand beside the answer of these messages. An
+    /// answer begins with a message of the assistant that does not follow results of tools.
+    fn answers_beside(
+        &self,
+        question: MessageId,
+        answer: &BTreeSet<MessageId>,
+    ) -> BTreeSet<MessageId> {
+        let role = |id: MessageId| self.message(id.0).role;
+        let after = self.in_state(State::Standing).filter(|id| *id > question);
+        let standing: Vec<MessageId> = after.take_while(|id| role(*id) != Role::User).collect();
+        let goes_on = |before: &MessageId, next: &MessageId| {
+            role(*next) != Role::Assistant || role(*before) != Role::Assistant
+        };
+        standing
+            .chunk_by(goes_on)
+            .filter(|messages| messages.iter().all(|id| !answer.contains(id)))
+            .flatten()
+            .copied()
+            .collect()
     }
 
     /// Applies a choice to the expected messages, and checks the next context.

@@ -91,8 +91,8 @@ struct Plan {
     tokens_before: Tokens,
 }
 
-/// Most bytes of content that the rebuild after [`MAX_GENERATIONS`] may read. If there are more, the
-/// next summary is built on the previous one after all.
+/// Most bytes of content that the rebuild after [`MAX_GENERATIONS`] may read. If there are more,
+/// the next summary is built on the previous one after all.
 const MAX_REBUILD_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Finds the previous checkpoint whose summary is the base of the new one. None when there is none,

@@ -1,6 +1,10 @@
-//! Prepares a checkpoint ahead: its summary is written when the tail has half of the token threshold,
-//! and stored. It becomes a checkpoint when the provider's cache is cold, or when a trigger is
-//! reached.
+//! Prepares a checkpoint ahead: its summary is written when the tail has half of the token
+//! threshold, and stored. It becomes a checkpoint when the provider's cache is cold, or when a
+//! trigger is reached.
+//!
+//! Nobody waits for a preparation, so it is not repeated as other jobs are: a failed one is
+//! recorded, and the next try comes when the tail has grown. A checkpoint that is due never waits
+//! for that.
 
 use anneal_core::{
     cut::{self, Trigger},
@@ -10,18 +14,18 @@ use anneal_core::{
 use anneal_llm::SummaryFailure;
 use anneal_store::{CheckpointDraft, CheckpointMaterial, ClaimedJob, FinishOutcome, JobCommit};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{Plan, record_no_progress, tokens_before, write_draft};
+use super::{Plan, tokens_before, write_draft};
 use crate::{
     deadline::retry_while_busy,
-    retry_policy::{JobError, Outcome},
+    retry_policy::{JobError, Outcome, RetryDecision},
     worker::Worker,
 };
 
-/// Prepares a checkpoint, if the policy says so, the tail is long enough, and none is prepared.
-/// Otherwise only ends the job: a checkpoint, a separator or a new policy has made it unnecessary
-/// since it was enqueued.
+/// Prepares a checkpoint, if the policy says so, the tail is long enough, none is prepared, and
+/// none has failed lately. Otherwise only ends the job: a checkpoint, a separator, a new policy or
+/// an earlier run has made it unnecessary since it was enqueued.
 pub(super) async fn run_if_due(
     worker: &Worker,
     job: &ClaimedJob,
@@ -30,13 +34,13 @@ pub(super) async fn run_if_due(
     lost: &CancellationToken,
 ) -> Outcome {
     if !trigger::prepares_checkpoint(figures, &material.policy)
-        || worker.store.find_prepared_checkpoint(job).await?.is_some()
+        || !is_missing(worker, job, material).await?
     {
         return Ok(ended(worker.store.finish_job(job).await?));
     }
     let head = material.head_tokens();
     let Some(cut) = cut::plan(&material.tail, &material.policy, Trigger::Idle, head) else {
-        return record_no_progress(worker, job, material, "nothing can be prepared").await;
+        return record_failure(worker, job, material, "no message can be cut off").await;
     };
     let plan = Plan {
         cut,
@@ -50,13 +54,37 @@ pub(super) async fn run_if_due(
             SummaryFailure::NotShorter
             | SummaryFailure::EmptySource
             | SummaryFailure::TargetTooSmall(_),
-        )) => record_no_progress(worker, job, material, "the summary would not be shorter").await,
+        )) => record_failure(worker, job, material, "the summary would not be shorter").await,
+        // Other jobs would be started again, which would delay a checkpoint that becomes due.
+        Err(error @ (JobError::Summary(_) | JobError::Panicked))
+            if matches!(error.decision(), RetryDecision::Retry { .. }) =>
+        {
+            metrics::counter!("anneal_jobs_failed_total", "kind" => job.kind.name()).increment(1);
+            warn!(
+                conversation = %job.conversation,
+                "the next checkpoint of {} could not be prepared: {error}", job.conversation
+            );
+            record_failure(worker, job, material, "its preparation failed").await
+        }
         Err(error) => Err(error),
     }
 }
 
-/// Finds the prepared checkpoint, if it can be committed because of this trigger: what it keeps must
-/// fit as what a checkpoint keeps that is made now.
+/// Whether no checkpoint is prepared, and none was tried to be prepared lately.
+async fn is_missing(
+    worker: &Worker,
+    job: &ClaimedJob,
+    material: &CheckpointMaterial,
+) -> Result<bool, JobError> {
+    let base = worker.store.find_checkpoint_base_of_job(job).await?;
+    let waits = base
+        .unprepared_until
+        .is_some_and(|until| until >= material.last_message_id);
+    Ok(base.prepared.is_none() && !waits)
+}
+
+/// Finds the prepared checkpoint, if it can be committed because of this trigger: what it keeps
+/// must fit as what a checkpoint keeps that is made now.
 pub(super) async fn find_usable(
     worker: &Worker,
     job: &ClaimedJob,
@@ -64,7 +92,8 @@ pub(super) async fn find_usable(
     figures: &TailFigures,
     trigger: Trigger,
 ) -> Result<Option<CheckpointDraft>, JobError> {
-    let Some(prepared) = worker.store.find_prepared_checkpoint(job).await? else {
+    let base = worker.store.find_checkpoint_base_of_job(job).await?;
+    let Some(prepared) = base.prepared else {
         return Ok(None);
     };
     let head = material.head_tokens();
@@ -102,4 +131,21 @@ async fn store(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Ou
         );
     }
     Ok(stored)
+}
+
+/// Records that nothing was prepared. Triggers enqueue no other preparation until the tail has
+/// grown, but the checkpoint when it is due.
+async fn record_failure(
+    worker: &Worker,
+    job: &ClaimedJob,
+    material: &CheckpointMaterial,
+    why: &str,
+) -> Outcome {
+    info!(
+        conversation = %job.conversation,
+        "no checkpoint of {} is prepared: {why}", job.conversation
+    );
+    let previous = material.previous.as_ref().map(|previous| previous.last);
+    let boundary = (material.separator, previous);
+    Ok(retry_while_busy(|| worker.store.record_failed_preparation(job, boundary)).await?)
 }
