@@ -9,7 +9,7 @@ use anneal_core::{
 };
 use anneal_llm::{
     Extractive, ModelAccess, Summarizer,
-    provider::{CallableModels, Providers},
+    provider::{CallableModels, Providers, models_without_cache},
 };
 use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
 use anneal_proto::v1::{
@@ -84,7 +84,9 @@ impl ServerOptions {
         let chat = ChatSettings {
             model: default.into(),
         };
-        let session = SessionSettings::new(PolicyOverrides::default(), models);
+        let unmarked = models_without_cache(&providers, &models);
+        let session =
+            SessionSettings::new(PolicyOverrides::default(), models).with_unmarked(unmarked);
         (
             session,
             Self {

@@ -2,7 +2,7 @@
 //! needs.
 
 use anneal_core::{
-    cache::CacheTtl,
+    cache::{CacheTtl, can_be_cached_for_a_day},
     chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, ToolChoice},
 };
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     Api, Call, Tool,
     http::Provider,
-    known_models::{Claude, can_be_cached_for_a_day, effort_name},
+    known_models::{Claude, effort_name},
 };
 
 /// The path of a call, below the provider's base URL, and its body. `served_as` is the model's name
@@ -61,7 +61,7 @@ fn openai(provider: &Provider, served_as: &str, call: &Call<'_>) -> Object {
         body.add_if_some("parallel_tool_calls", options.parallel_tool_calls);
     }
     body.add_json_if_some("tools", tools);
-    if provider.asks_for_cache() {
+    if provider.asks_for_cache {
         body.add_if_some("prompt_cache_key", call.cache_key);
         if call.long_retention && can_be_cached_for_a_day(served_as) {
             body.add("prompt_cache_retention", "24h");

@@ -207,7 +207,7 @@ impl TurnRun {
         let policy = store.session().resolved(&conversation.attributes.policy);
         let setup = TurnSetup::of(&self.turn, &conversation, &policy, &self.settings);
         let models = self.choose_models(&conversation, &policy)?;
-        self.check_cache_ping(&models[0])?;
+        self.check_cache_ping(&models[0], &setup)?;
         Box::pin(self.try_models(prompt, &setup, &models)).await
     }
 

@@ -69,19 +69,20 @@ struct WaitingPing {
 
 impl TurnRun {
     /// Refuses a turn whose caller wants the cache of a provider to be kept warm that promises no
-    /// time for which it keeps anything.
-    pub(super) fn check_cache_ping(&self, model: &Model) -> Result<(), Failure> {
-        let kind = model.cache_rules().kind;
-        if self.turn.cache_ping && matches!(kind, CacheKind::None | CacheKind::Implicit) {
-            return Err(Failure::invalid(
-                "cache_ping",
-                format!(
-                    "the provider of the model {} promises no time for which it caches",
-                    model.name()
-                ),
-            ));
+    /// time for which it keeps anything, or that is not asked to keep anything.
+    pub(super) fn check_cache_ping(&self, model: &Model, setup: &TurnSetup) -> Result<(), Failure> {
+        if !self.turn.cache_ping {
+            return Ok(());
         }
-        Ok(())
+        let reason = match model.cache_rules().kind {
+            CacheKind::None | CacheKind::Implicit => "promises no time for which it caches",
+            CacheKind::Marked if !setup.asks_for_marks(model) => "is not asked to cache anything",
+            CacheKind::Marked | CacheKind::AnyPrefix | CacheKind::Breakpoints => return Ok(()),
+        };
+        Err(Failure::invalid(
+            "cache_ping",
+            format!("the provider of the model {} {reason}", model.name()),
+        ))
     }
 
     /// Makes the call when it is due, in a task of its own. It is not made if too many wait.

@@ -53,9 +53,14 @@ impl TurnSetup {
         CacheAsk {
             rules: model.cache_rules(),
             retention: self.retention,
-            marks: self.marks,
+            marks: self.asks_for_marks(model),
             identity: self.options.identity(model.name(), self.encoding),
         }
+    }
+
+    /// Whether contexts for this model say what its provider should cache.
+    pub(super) fn asks_for_marks(&self, model: &Model) -> bool {
+        self.marks && model.asks_for_cache()
     }
 
     /// The key of the cache, where a provider asks for one.

@@ -13,6 +13,7 @@
 //! - `disconnects`: callers that go away
 //! - `fallbacks`: turns that several models may answer
 //! - `overflow`: contexts that the model refuses as too long
+//! - `caches`: what turns ask of the provider's cache, and what they say of it
 //! - `stored_options`: options of turns that a conversation has
 //! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
@@ -20,6 +21,7 @@
 
 mod agent_settings;
 mod alternatives;
+mod caches;
 mod disconnects;
 mod edit_and_answer;
 mod failures;
