@@ -261,6 +261,19 @@ async fn gemini_gets_shape_and_effort_in_its_generation_config() {
 }
 
 #[tokio::test]
+async fn tools_that_are_not_to_be_called_are_declared_where_a_shape_does_not_exclude_them() {
+    let options = ChatOptions {
+        response_format: Some(schema()),
+        ..choosing(ToolChoice::None)
+    };
+    for (name, declares) in [("gemini-3.5-flash", true), ("gemini-2.5-flash", false)] {
+        let body = send(Api::Gemini, name, &options).await.body;
+        assert_eq!(body.get("tools").is_some(), declares, "{name}");
+        assert_eq!(body.get("toolConfig").is_some(), declares, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn marked_tools_have_the_mark_on_the_last_of_them() {
     let options = choosing(ToolChoice::Auto);
     for (ttl, control) in [

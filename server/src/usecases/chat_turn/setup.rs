@@ -9,7 +9,10 @@ use anneal_core::{
 use anneal_llm::provider::Model;
 use anneal_store::Conversation;
 
-use super::{options, request::TurnRequest};
+use super::{
+    options::{self, InheritedOptions},
+    request::TurnRequest,
+};
 use crate::settings::ReloadableSettings;
 
 /// How a turn calls its models.
@@ -17,6 +20,8 @@ use crate::settings::ReloadableSettings;
 pub(super) struct TurnSetup {
     /// How the models answer.
     pub(super) options: ChatOptions,
+    /// Those of them that the request does not set.
+    pub(super) inherited: InheritedOptions,
     /// Tokens of the options, which are sent beside the context.
     pub(super) reserved: Tokens,
     encoding: Encoding,
@@ -35,12 +40,13 @@ impl TurnSetup {
         policy: &PolicyOverrides,
         settings: &ReloadableSettings,
     ) -> Self {
-        let options = options::of_turn(turn.options.clone(), conversation, settings);
+        let (options, inherited) = options::of_turn(turn.options.clone(), conversation, settings);
         let encoding = conversation.attributes.encoding;
         let origin = conversation.forked_from.map(|origin| origin.conversation);
         Self {
             reserved: options::reserved_tokens(&options, encoding),
             options,
+            inherited,
             encoding,
             marks: policy.cache_marks.unwrap_or(true),
             retention: policy.cache_retention.unwrap_or_default(),
