@@ -272,6 +272,10 @@ pub(crate) struct ChatArguments {
     /// or the server's]
     #[arg(long)]
     pub(crate) model: Option<String>,
+    /// A model that is tried if the models before it are down, overloaded or have no room; may be
+    /// given up to seven times [default: with --model none, else those of the server's settings]
+    #[arg(long = "fallback-model", value_name = "MODEL")]
+    pub(crate) fallback_models: Vec<String>,
     /// The system prompt of new conversations; in an existing conversation, it is sent instead of
     /// the stored one
     #[arg(long, value_name = "TEXT")]

@@ -36,7 +36,7 @@ const SECTIONS: [&str; 15] = [
 ];
 
 /// Environment variables that are no settings: those of arguments, examples, builds and tests.
-const OTHER_VARIABLES: [&str; 12] = [
+const OTHER_VARIABLES: [&str; 13] = [
     "ANNEAL_CONFIG",
     "ANNEAL_ADDRESS",
     "ANNEAL_TOKEN",
@@ -46,6 +46,7 @@ const OTHER_VARIABLES: [&str; 12] = [
     "ANNEAL_COMMIT",
     "ANNEAL_PG_BIN",
     "ANNEAL_TEST_DATA",
+    "ANNEAL_TEST_DATA_REQUIRED",
     "ANNEAL_TEST_EVERY",
     "ANNEAL_DRAW_SKETCHES",
     "ANNEAL_GATE",

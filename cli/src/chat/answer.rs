@@ -86,10 +86,15 @@ fn attempt_note(attempt: &Attempt) -> String {
     format!("{why}: trying again with {how}; the text so far is discarded")
 }
 
-/// The lines after an answer: why it stopped, unless it is complete; a note if nothing of it is
-/// stored; and the figures: its usage, the tokens of the conversation, the model.
+/// The lines after an answer: the models that did not answer; why it stopped, unless it is complete;
+/// a note if nothing of it is stored; and the figures: its usage, the tokens of the conversation, the
+/// model.
 pub(super) fn closing_lines(done: &Done) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    let passed_over = done.fallbacks.iter().map(|fallback| {
+        let (model, reason) = (sanitize(&fallback.model), sanitize(&fallback.reason));
+        format!("{model} did not answer ({reason})")
+    });
+    let mut lines: Vec<String> = passed_over.collect();
     let stopped = match done.stop_reason() {
         StopReason::OutputLimit => Some("cut off: the model reached its output limit"),
         StopReason::Filtered => Some("the provider's filter stopped the model"),
@@ -149,6 +154,18 @@ mod tests {
         assert_eq!(
             closing_lines(&done),
             ["[1,200 in (75 % cached), 7 out; 4,321 tokens in the conversation; small]"]
+        );
+        let fallback = pb::Fallback {
+            model: "large".into(),
+            reason: "MODEL_BUSY".into(),
+        };
+        let answered_by_another = Done {
+            fallbacks: vec![fallback],
+            ..done.clone()
+        };
+        assert_eq!(
+            closing_lines(&answered_by_another)[0],
+            "large did not answer (MODEL_BUSY)"
         );
         let cut = Done {
             stop_reason: StopReason::OutputLimit.into(),

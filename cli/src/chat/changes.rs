@@ -1,10 +1,11 @@
 //! `/undo`, `/redo`, `/edit`, `/retry`, `/alternatives` and `/choose`: they withdraw the newest
-//! question together with what followed it, restore it, ask it again, or take another answer.
+//! question together with what followed it, restore it, edit it, ask it again, or take another
+//! answer.
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::message::text_message, v1 as pb};
 use uuid::Uuid;
 
-use super::{Chat, errors::ChatError, recent_messages::question_excerpt};
+use super::{Chat, errors::ChatError, recent_messages::question_excerpt, turn::Prompt};
 use crate::{change::messages_text, columns::clipped, sanitize::sanitize, terminal_size};
 
 /// Messages per page of the search for the newest question. Many calls and results may follow it.
@@ -67,20 +68,29 @@ impl Chat {
             .print_note(&format!("restored: {}", messages_text(&ranges)))?)
     }
 
-    /// Withdraws the newest question and everything after it, and sends this text instead. If the
-    /// last message was not stored, nothing is to be withdrawn.
+    /// Replaces the newest question by this text, and prints the answer to it. The server withdraws
+    /// what stands after the question. If the last message was not stored, sends the text in its
+    /// place.
     pub(super) async fn edit_question(&mut self, text: String) -> Result<(), ChatError> {
-        if !self.forget_unstored_message().await? {
-            let question = self.find_newest_question().await?;
-            self.withdraw_question(&question).await?;
+        if self.forget_unstored_message().await? {
+            return self.send_message(text).await;
         }
-        self.send_message(text).await
+        let question = self.find_newest_question().await?;
+        self.begin_turn(Prompt::EditedQuestion {
+            question_id: question.message.message_id,
+            message: text_message(pb::Role::User, text),
+            last_message_id: question.conversation.message_count,
+        })
+        .await
     }
 
     /// Prints another answer to the newest question. The server withdraws what stands after it.
     pub(super) async fn ask_again(&mut self) -> Result<(), ChatError> {
-        self.find_newest_question().await?;
-        self.begin_turn(None).await
+        let question = self.find_newest_question().await?;
+        self.begin_turn(Prompt::SameQuestion {
+            last_message_id: question.conversation.message_count,
+        })
+        .await
     }
 
     /// Lists the answers to the newest question.
@@ -90,7 +100,7 @@ impl Chat {
         let columns = terminal_size::size().columns;
         let page: String = alternatives
             .iter()
-            .map(|alternative| alternative_row(alternative, columns))
+            .map(|alternative| alternative_row(alternative, &question, columns))
             .collect();
         Ok(self.screen.print_page(&page)?)
     }
@@ -105,6 +115,14 @@ impl Chat {
         else {
             return Err(format!("there is no answer {number}; /alternatives lists them").into());
         };
+        if is_to_earlier_text(chosen, &question) {
+            let answer = messages_text(&chosen.messages);
+            return Err(format!(
+                "answer {number} ({answer}) is to an earlier text of your message: it cannot be chosen, \
+                 but `anneal restore` restores it"
+            )
+            .into());
+        }
         let ask = pb::ChooseAlternativeRequest {
             conversation_id: question.conversation.conversation_id,
             request_id: Uuid::new_v4().to_string(),
@@ -202,15 +220,25 @@ impl Chat {
     }
 }
 
+/// Whether the question was edited after this answer.
+const fn is_to_earlier_text(answer: &pb::Alternative, question: &Question) -> bool {
+    answer.question_version != question.message.version
+}
+
 /// An answer on one line. A star marks the one that stands.
-fn alternative_row(alternative: &pb::Alternative, columns: usize) -> String {
+fn alternative_row(alternative: &pb::Alternative, question: &Question, columns: usize) -> String {
     let mark = if alternative.current { '*' } else { ' ' };
     let stopped = if alternative.stopped {
         " (stopped)"
     } else {
         ""
     };
+    let earlier = if is_to_earlier_text(alternative, question) {
+        " (to an earlier text)"
+    } else {
+        ""
+    };
     let text = sanitize(&alternative.text).replace('\n', " ");
-    let row = format!("{mark} {}{stopped}  {text}", alternative.number);
+    let row = format!("{mark} {}{stopped}{earlier}  {text}", alternative.number);
     format!("{}\n", clipped(&row, columns))
 }

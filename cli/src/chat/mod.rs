@@ -128,6 +128,7 @@ impl Chat {
             agent: arguments.agent,
             user: arguments.user.unwrap_or_else(login_name),
             model: arguments.model.unwrap_or_default(),
+            fallback_models: arguments.fallback_models,
             system: arguments.system,
         };
         let titles = Titles::default();

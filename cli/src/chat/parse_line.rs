@@ -39,7 +39,7 @@ pub(super) enum ChatCommand {
     Undo,
     /// Restore what was undone.
     Redo,
-    /// Withdraw the newest question and what followed it, and send this text instead.
+    /// Replace the newest question by this text, withdraw what followed it, and answer.
     Edit(String),
     /// Send the unanswered message again, or ask for another answer.
     Retry,
@@ -110,7 +110,7 @@ pub(super) const COMMANDS: [CommandHelp; 17] = [
     command_help(
         "/edit",
         "TEXT",
-        "withdraw your newest message and what followed it, and send TEXT instead",
+        "replace your newest message by TEXT, withdraw what followed it, and get an answer",
     ),
     command_help(
         "/retry",
@@ -177,7 +177,7 @@ fn parse_command(text: &str) -> Result<ChatCommand, String> {
         "/redo" => ChatCommand::Redo,
         "/edit" => ChatCommand::Edit(required(
             rest,
-            "/edit TEXT: the message to send instead of your newest one",
+            "/edit TEXT: the new text of your newest message",
         )?),
         "/retry" => ChatCommand::Retry,
         "/alternatives" => ChatCommand::Alternatives,

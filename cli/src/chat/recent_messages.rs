@@ -119,6 +119,9 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
     if is_cut {
         let _ = writeln!(lines, "{:<6}| … (/show {})", "", message.message_id);
     }
+    if message.stopped {
+        let _ = writeln!(lines, "{:<6}| (stopped before its end)", "");
+    }
     lines
 }
 
@@ -167,5 +170,13 @@ mod tests {
             "{lines}"
         );
         assert_eq!(message_lines(&message, "", 80), "model |\n");
+        let stopped = pb::Message {
+            stopped: true,
+            ..message
+        };
+        assert_eq!(
+            message_lines(&stopped, "Once", 80),
+            "model | Once\n      | (stopped before its end)\n"
+        );
     }
 }

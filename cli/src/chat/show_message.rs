@@ -124,9 +124,14 @@ fn description(message: &pb::Message) -> String {
         ),
         None => String::new(),
     };
+    let stopped = if message.stopped {
+        "; it was stopped before its end"
+    } else {
+        ""
+    };
     let tokens = message.tokens.unwrap_or_default().tokens;
     format!(
-        "message {} is {author}, of turn {}: {} tokens{summary}",
+        "message {} is {author}, of turn {}: {} tokens{stopped}{summary}",
         message.message_id,
         message.turn,
         grouped(tokens)

@@ -35,6 +35,8 @@ pub(super) struct ConversationOwner {
     pub(super) user: String,
     /// The name of the model in the server's settings; empty: the server chooses.
     pub(super) model: String,
+    /// The models that are tried after it, in order.
+    pub(super) fallback_models: Vec<String>,
     pub(super) system: Option<String>,
 }
 

@@ -27,11 +27,10 @@ const NO_NEWEST_MESSAGE: i64 = i64::MAX;
 /// What stops the turn whose answer arrives. None: no answer arrives.
 pub(super) type StreamingTurn = Arc<Mutex<Option<pb::CancelTurnRequest>>>;
 
-/// A message that has no answer yet.
+/// A turn that has no answer yet.
 #[derive(Debug, Clone)]
 pub(super) struct PendingTurn {
-    /// None: the newest question is answered anew.
-    message: Option<pb::NewMessage>,
+    prompt: Prompt,
     /// Every attempt sends this id, so that the message is stored once.
     request_id: String,
     /// Whether the server has confirmed that the message is stored.
@@ -40,22 +39,34 @@ pub(super) struct PendingTurn {
     earlier_answers: i32,
 }
 
+/// What a turn answers. A stored question is answered anew only if nobody has written to the
+/// conversation since `last_message_id` was its newest message.
+#[derive(Debug, Clone)]
+pub(super) enum Prompt {
+    /// A new message.
+    Message(pb::NewMessage),
+    /// The newest question, anew.
+    SameQuestion { last_message_id: i64 },
+    /// A question, after this message has replaced it.
+    EditedQuestion {
+        question_id: i64,
+        message: pb::NewMessage,
+        last_message_id: i64,
+    },
+}
+
 impl Chat {
     /// Sends a text and prints the answer.
     pub(super) async fn send_message(&mut self, text: String) -> Result<(), ChatError> {
-        self.begin_turn(Some(text_message(pb::Role::User, text)))
-            .await
+        let message = text_message(pb::Role::User, text);
+        self.begin_turn(Prompt::Message(message)).await
     }
 
-    /// Sends a message and prints the answer. None: prints another answer to the newest question,
-    /// which is stored.
-    pub(super) async fn begin_turn(
-        &mut self,
-        message: Option<pb::NewMessage>,
-    ) -> Result<(), ChatError> {
+    /// Runs a turn and prints the answer.
+    pub(super) async fn begin_turn(&mut self, prompt: Prompt) -> Result<(), ChatError> {
         self.pending_turn = Some(PendingTurn {
-            message_is_stored: message.is_none(),
-            message,
+            message_is_stored: matches!(prompt, Prompt::SameQuestion { .. }),
+            prompt,
             request_id: Uuid::new_v4().to_string(),
             earlier_answers: 0,
         });
@@ -72,14 +83,15 @@ impl Chat {
         }
     }
 
-    /// Forgets the unanswered message if the server has not stored it. Returns whether it has
-    /// forgotten one. Fails if the server cannot be asked: then it may have stored the message and
-    /// its answer got lost.
+    /// Forgets the unanswered message if it is a new one and the server has not stored it. Returns
+    /// whether it has forgotten one. Fails if the server cannot be asked: then it may have stored the
+    /// message and its answer got lost.
     pub(super) async fn forget_unstored_message(&mut self) -> Result<bool, ChatError> {
         let Some(turn) = &self.pending_turn else {
             return Ok(false);
         };
-        if turn.message_is_stored || self.look_up_message(&turn.request_id).await? {
+        let is_new = matches!(turn.prompt, Prompt::Message(_));
+        if !is_new || turn.message_is_stored || self.look_up_message(&turn.request_id).await? {
             return Ok(false);
         }
         self.pending_turn = None;
@@ -126,6 +138,16 @@ impl Chat {
                 outcome => break outcome,
             }
         };
+        let has_begun = matches!(&self.pending_turn, Some(turn) if turn.message_is_stored);
+        if has_begun && matches!(turn.prompt, Prompt::EditedQuestion { .. }) {
+            // A title that nobody has chosen follows the first message.
+            self.refresh_title().await;
+        }
+        if matches!(&outcome, Err(ChatError::FailedCall(status)) if reason(status) == "LAST_MESSAGE_MISMATCH")
+        {
+            // No repetition of this turn can succeed.
+            self.pending_turn = None;
+        }
         self.finish_turn(&outcome?).await
     }
 
@@ -174,7 +196,7 @@ impl Chat {
                         pending_turn.earlier_answers = started.alternatives;
                     }
                     self.undone.clear();
-                    if let Some(note) = alternatives_note(started.alternatives) {
+                    if let Some(note) = alternatives_note(started.alternatives, &turn.prompt) {
                         self.screen.print_note(&note)?;
                     }
                     self.set_streaming_turn(Some(pb::CancelTurnRequest {
@@ -196,14 +218,34 @@ impl Chat {
     }
 
     fn request(&self, id: &str, turn: &PendingTurn) -> pb::ChatRequest {
-        pb::ChatRequest {
+        let request = pb::ChatRequest {
             conversation_id: id.to_owned(),
             request_id: turn.request_id.clone(),
-            messages: turn.message.iter().cloned().collect(),
-            regenerate: turn.message.is_none(),
             model: self.owner.model.clone(),
+            fallback_models: self.owner.fallback_models.clone(),
             system_prompt: self.owner.system.clone(),
             ..Default::default()
+        };
+        match &turn.prompt {
+            Prompt::Message(message) => pb::ChatRequest {
+                messages: vec![message.clone()],
+                ..request
+            },
+            Prompt::SameQuestion { last_message_id } => pb::ChatRequest {
+                regenerate: true,
+                expected_last_message_id: Some(*last_message_id),
+                ..request
+            },
+            Prompt::EditedQuestion {
+                question_id,
+                message,
+                last_message_id,
+            } => pb::ChatRequest {
+                messages: vec![message.clone()],
+                edit_message_id: Some(*question_id),
+                expected_last_message_id: Some(*last_message_id),
+                ..request
+            },
         }
     }
 
@@ -259,14 +301,18 @@ impl Chat {
     }
 }
 
-/// Says how many answers to the question were withdrawn. None: none were.
-fn alternatives_note(withdrawn: i32) -> Option<String> {
-    let what = match withdrawn {
+/// Says how many answers to the question are withdrawn. None: none are.
+fn alternatives_note(withdrawn: i32, prompt: &Prompt) -> Option<String> {
+    let kept = match withdrawn {
         ..=0 => return None,
-        1 => "1 earlier answer is".to_owned(),
-        more => format!("{more} earlier answers are"),
+        1 => "1 earlier answer is kept".to_owned(),
+        more => format!("{more} earlier answers are kept"),
     };
-    Some(format!(
-        "{what} kept: /alternatives lists them, /choose takes one"
-    ))
+    Some(match prompt {
+        // An answer to an earlier text of the question cannot be chosen.
+        Prompt::EditedQuestion { .. } => format!("{kept}: /alternatives shows what was answered"),
+        Prompt::Message(_) | Prompt::SameQuestion { .. } => {
+            format!("{kept}: /alternatives lists them, /choose takes one")
+        }
+    })
 }

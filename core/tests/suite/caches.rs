@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 const ENCODING: Encoding = Encoding::O200kBase;
-/// Blocks before each mark that the reference cache searches.
+/// Blocks that the reference cache searches from each mark, the marked one included.
 const LOOKBACK: usize = 20;
 /// Without a minimum, so that short texts are cached too.
 const RULES: CacheRules = CacheRules {
@@ -121,7 +121,7 @@ impl ReferenceCache {
         let find = |held: &HashMap<u64, Tokens>| {
             let searched = marked
                 .iter()
-                .flat_map(|mark| &prefixes[mark.saturating_sub(LOOKBACK)..=*mark]);
+                .flat_map(|mark| &prefixes[(mark + 1).saturating_sub(LOOKBACK)..=*mark]);
             let found = searched.filter_map(|hash| held.get(hash).copied());
             found.max().unwrap_or_default()
         };

@@ -1,10 +1,11 @@
 //! Checks the bounds of token estimates on generated text in every script and on real
 //! conversations.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::texts::{RUN_UNITS, random_corpora, sample_corpora};
 use anneal_core::tokens::Encoding;
+use anneal_test_data::find_test_data;
 
 /// An estimate may be too low by this many tokens in addition to 5 %, because in short texts errors
 /// do not average out.
@@ -100,8 +101,7 @@ fn ordinary_texts_together_are_estimated_at_most_30_percent_high() {
 
 #[test]
 fn real_conversations_are_estimated_within_bounds() {
-    let Some(folder) = real_conversations_folder() else {
-        println!("skipped: real conversations are not here (set ANNEAL_TEST_DATA to their folder)");
+    let Some(folder) = find_test_data("") else {
         return;
     };
     for origin in std::fs::read_dir(&folder)
@@ -132,12 +132,6 @@ fn real_conversations_are_estimated_within_bounds() {
             );
         }
     }
-}
-
-fn real_conversations_folder() -> Option<PathBuf> {
-    let sibling = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("ANNEAL_TEST_DATA").map_or_else(sibling, PathBuf::from);
-    folder.is_dir().then_some(folder)
 }
 
 /// The file itself, and every string in it if it is JSON or JSON lines.

@@ -6,7 +6,8 @@
 //! - `test_app`: the app of one test: database, server, worker.
 //! - `anneal_process`: processes of the binary. `terminal`: the binary in a pseudo-terminal.
 //! - `scripted`: a model provider with scripted answers. `scripted_apps`, `model_worker`: servers
-//!   and workers that call it. `test_summarizers`: summarizers without a model.
+//!   and workers that call it. `provider_caches`: scripted providers with prompt caches.
+//!   `test_summarizers`: summarizers without a model.
 //! - `llm`: a real model, where it is installed. `python`: the Python client, where it is
 //!   installed. `typescript`: the TypeScript programs of the tutorial, where they are compiled.
 //! - `pooler`: PgBouncer. `tcp_proxy`: a proxy that stalls or closes connections.
@@ -65,6 +66,7 @@ mod model_worker;
 mod plain_http;
 mod pooler;
 mod postponed_jobs;
+mod provider_caches;
 mod python;
 pub mod raw_http2;
 mod raw_rpc;
@@ -113,6 +115,7 @@ pub use missing_tool::skip_outside_gate;
 pub use model_worker::ModelWorkerSettings;
 pub use plain_http::{HttpAnswer, post_json};
 pub use pooler::Pooler;
+pub use provider_caches::{BilledCall, CachingProvider, MarkFault, ProviderClock, Refresh};
 pub use python::python_path;
 pub use raw_rpc::{Rpc, call_frames, call_raw, call_to_the_end, every_rpc};
 pub use rendered::{Recount, Rendered};
@@ -139,8 +142,11 @@ pub use valid_requests::valid_request;
 pub use watch::{Watch, appended_ids, metric_value};
 pub use watchdog::assert_no_blocked_thread;
 
-/// Real conversations, where they are installed, and constructors of messages.
-pub use anneal_transcripts::{Chat, Family, TranscriptFolder, message, parsed, result, text};
+/// Files beside the real conversations, where they are installed.
+pub use anneal_test_data::find_test_data;
+/// Real conversations, where they are installed, what conversations cost, and constructors of
+/// messages.
+pub use anneal_transcripts::{Chat, Family, TranscriptFolder, message, parsed, replay, result, text};
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;

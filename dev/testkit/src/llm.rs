@@ -1,5 +1,6 @@
 //! A real model behind a real server. A script in the folder `llm` next to the real conversations
-//! (`ANNEAL_TEST_DATA`) starts it. If the script is missing, a test prints that it is skipped.
+//! (`ANNEAL_TEST_DATA`) starts it. If the script is missing or fails, a test prints that it is
+//! skipped; where test data is required, the test fails.
 
 use std::{
     net::TcpListener,
@@ -7,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::TranscriptFolder;
+use anneal_test_data::{find_test_data, skip_without_test_data};
 
 /// A running model server. It is stopped on drop, also when a test fails.
 pub struct Llm {
@@ -19,13 +20,10 @@ pub struct Llm {
 }
 
 /// Starts a server whose model has a window of `window` tokens. Returns None, and prints why, if
-/// that is not possible.
+/// that is not possible; panics where test data is required.
+#[track_caller]
 pub fn start_llm(window: u32) -> Option<Llm> {
-    let script = TranscriptFolder::find()?.path("../llm/start-llm.sh");
-    if !script.is_file() {
-        println!("skipped: the script that starts a model is missing");
-        return None;
-    }
+    let script = find_test_data("../llm/start-llm.sh")?;
     // The installation in this folder survives the run: the first start takes a minute, later ones
     // ten seconds.
     let folder = std::env::temp_dir().join("anneal-tests").join("llm");
@@ -55,14 +53,12 @@ pub fn start_llm(window: u32) -> Option<Llm> {
             Some(llm)
         }
         Ok(run) => {
-            println!(
-                "skipped: no model could be started: {}",
-                String::from_utf8_lossy(&run.stderr)
-            );
+            let output = String::from_utf8_lossy(&run.stderr);
+            skip_without_test_data(&format!("no model could be started: {output}"));
             None
         }
         Err(e) => {
-            println!("skipped: the script that starts a model does not run: {e}");
+            skip_without_test_data(&format!("the script that starts a model does not run: {e}"));
             None
         }
     }

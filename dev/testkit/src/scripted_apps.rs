@@ -1,13 +1,32 @@
 //! Apps whose server answers chat turns with a scripted model.
 
-use anneal_llm::provider::{MediaRule, MediaSettings};
+use anneal_llm::{
+    ModelAccess,
+    provider::{MediaRule, MediaSettings},
+};
 
-use crate::{MODEL, ScriptedModel, TestApp};
+use crate::{
+    MODEL, ScriptedModel, TestApp,
+    chaos::{Proxy, Sabotage},
+};
 
 impl TestApp {
     /// An app that calls this model over OpenAI's protocol.
     pub async fn with_scripted_model(model: &ScriptedModel) -> Self {
         Self::with_models(model.settings(&[MODEL]), MODEL).await
+    }
+
+    /// An app that calls this model, on a database of its own with this sabotage, which lasts as long
+    /// as the proxy.
+    pub async fn with_sabotage(
+        model: &ScriptedModel,
+        sabotage: &'static Sabotage,
+    ) -> (Self, Proxy) {
+        let database = Self::start().await;
+        let (proxy, url) = Proxy::to_sabotaged_database(&database.url, sabotage).await;
+        let settings = model.settings(&[MODEL]);
+        let app = Self::with_models_on(url, settings, MODEL, ModelAccess::default()).await;
+        (app, proxy)
     }
 
     /// An app that calls this model. The provider may fetch media from public hosts.

@@ -77,24 +77,19 @@ impl ServerOptions {
         limits: &ModelAccess,
     ) -> (SessionSettings, Self) {
         let callable = CallableModels::new(&providers, &models).expect("the settings are valid");
-        let access = Arc::new(ModelAccess {
-            models: callable,
-            ..*limits
-        });
-        let chat = ChatSettings {
-            model: default.into(),
-        };
         let unmarked = models_without_cache(&providers, &models);
-        let session =
-            SessionSettings::new(PolicyOverrides::default(), models).with_unmarked(unmarked);
-        (
-            session,
-            Self {
-                access,
-                chat,
-                ..Self::default()
+        let session = SessionSettings::new(PolicyOverrides::default(), models);
+        let options = Self {
+            access: Arc::new(ModelAccess {
+                models: callable,
+                ..*limits
+            }),
+            chat: ChatSettings {
+                model: default.into(),
             },
-        )
+            ..Self::default()
+        };
+        (session.with_unmarked(unmarked), options)
     }
 }
 

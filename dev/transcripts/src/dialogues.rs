@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use anneal_test_data::skip_without_test_data;
 use serde_json::Value;
 
 use crate::{Chat, TranscriptFolder, pb, text, transcript_folder::stem};
@@ -24,7 +25,7 @@ impl TranscriptFolder {
     }
 
     /// At most `count` Chinese dialogues of CrossWOZ. python3 unpacks them; if that fails,
-    /// prints that they are skipped and returns none.
+    /// prints that they are skipped and returns none, or panics where test data is required.
     pub fn crosswoz(&self, count: usize) -> Vec<Chat> {
         let unpack = "import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read('val.json'))";
         let run = Command::new("python3")
@@ -33,7 +34,7 @@ impl TranscriptFolder {
             .arg(self.path("crosswoz/val.json.zip"))
             .output();
         let Some(unpacked) = run.ok().filter(|run| run.status.success()) else {
-            println!("skipped: CrossWOZ needs python3 to be unpacked");
+            skip_without_test_data("CrossWOZ needs python3 to be unpacked");
             return Vec::new();
         };
         let dialogues: Value = serde_json::from_slice(&unpacked.stdout).expect("the file is JSON");

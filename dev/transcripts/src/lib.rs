@@ -5,11 +5,13 @@
 //! - `families`: all conversations, grouped by origin. `agents`, `dialogues`: the readers of each
 //!   kind.
 //! - `chat`: a conversation, and functions that construct and parse its messages.
+//! - `replay`: what a conversation costs at a provider with a prefix cache.
 
 mod agents;
 mod chat;
 mod dialogues;
 mod families;
+pub mod replay;
 mod transcript_folder;
 
 pub use chat::{Chat, message, parsed, result, text};

@@ -1,9 +1,8 @@
-//! Finds the folder with real conversations: the one in `ANNEAL_TEST_DATA`, or `shared/data` next
-//! to the project. The conversations are not part of the project. If they are missing, tests that
-//! need them print that they are skipped.
+//! The folder with real conversations, which are not part of the project.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use anneal_test_data::find_test_data;
 use serde_json::Value;
 
 /// The folder with real conversations.
@@ -11,15 +10,10 @@ pub struct TranscriptFolder(PathBuf);
 
 impl TranscriptFolder {
     /// Finds the folder. If it does not exist, prints a line that says why the test is skipped, and
-    /// returns `None`.
+    /// returns `None`; panics where test data is required.
+    #[track_caller]
     pub fn find() -> Option<Self> {
-        let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-        let folder = std::env::var_os("ANNEAL_TEST_DATA").map_or(default, PathBuf::from);
-        if folder.is_dir() {
-            return Some(Self(folder));
-        }
-        println!("skipped: the folder with real conversations is missing (set ANNEAL_TEST_DATA)");
-        None
+        find_test_data("").map(Self)
     }
 
     /// The path of a file.

@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use anneal_core::tokens::Tokens;
 use eventsource_stream::{Event, EventStream, EventStreamError};
 use futures::{StreamExt as _, stream::BoxStream};
 
 use super::{
-    Answer, CallCost, CallFailure, CallUsage, Piece,
+    Answer, Call, CallCost, CallFailure, CallUsage, Piece,
     body::{Body, BodyFormat},
     failure,
     partial_answer::{PartialAnswer, ProtocolReader},
@@ -19,6 +18,8 @@ pub struct AnswerStream {
     source: Source,
     protocol: Box<dyn ProtocolReader>,
     answer: PartialAnswer,
+    /// As in [`ProviderAnswer`](crate::provider_error::ProviderAnswer).
+    sent_tokens: Option<u64>,
 }
 
 enum Source {
@@ -31,15 +32,12 @@ enum Source {
 }
 
 impl AnswerStream {
-    pub(super) fn new(
-        body: Body,
-        protocol: Box<dyn ProtocolReader>,
-        least_sent_tokens: Option<Tokens>,
-    ) -> Self {
+    pub(super) fn new(body: Body, protocol: Box<dyn ProtocolReader>, call: &Call<'_>) -> Self {
         Self {
             source: Source::Body(Box::new(body)),
             protocol,
-            answer: PartialAnswer::new(least_sent_tokens),
+            answer: PartialAnswer::new(call.least_sent_tokens),
+            sent_tokens: call.sent_tokens(),
         }
     }
 
@@ -82,7 +80,7 @@ impl AnswerStream {
             Source::Body(body) => match body.detect_format().await? {
                 BodyFormat::Document => {
                     let json = body.read_to_end().await?;
-                    check_for_error("", json)?;
+                    check_for_error("", json, self.sent_tokens)?;
                     self.protocol.read_whole(json, &mut self.answer)?;
                     self.answer.close();
                     self.finish()
@@ -114,7 +112,7 @@ impl AnswerStream {
             "" => return Ok(()),
             "[DONE]" => self.answer.close(),
             json => {
-                check_for_error(&event.event, json)?;
+                check_for_error(&event.event, json, self.sent_tokens)?;
                 self.protocol.read(json, &mut self.answer)?;
             }
         }
@@ -192,6 +190,11 @@ impl<'a> BilledAnswerStream<'a> {
     }
 }
 
-fn check_for_error(event_name: &str, json: &str) -> Result<(), CallFailure> {
-    stream_error(event_name, json).map_or(Ok(()), |error| Err(failure::of_stream_error(&error)))
+fn check_for_error(
+    event_name: &str,
+    json: &str,
+    sent_tokens: Option<u64>,
+) -> Result<(), CallFailure> {
+    let error = stream_error(event_name, json, sent_tokens);
+    error.map_or(Ok(()), |error| Err(failure::of_stream_error(&error)))
 }

@@ -50,8 +50,13 @@ pub(super) struct Provider {
 
 impl Provider {
     /// Posts a request and receives the answer's status and headers. Any status but success is a
-    /// failure.
-    pub(super) async fn post(&self, path: &str, body: String) -> Result<Body, CallFailure> {
+    /// failure. `sent_tokens`: as in [`ProviderAnswer`].
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: String,
+        sent_tokens: Option<u64>,
+    ) -> Result<Body, CallFailure> {
         let deadlines = Deadlines::start(self.limits);
         let url = format!("{}{path}", self.base_url);
         let sending = self
@@ -67,7 +72,7 @@ impl Provider {
         if response.status().is_success() {
             return Body::of(response, deadlines, self.limits.bytes);
         }
-        Err(read_failure(response, deadlines, self.limits.bytes).await)
+        Err(read_failure(response, deadlines, self.limits.bytes, sent_tokens).await)
     }
 
     /// Requests a path without a body. Returns the status of the answer, and at most the first
@@ -147,7 +152,12 @@ fn find_connect_cause(error: &reqwest::Error) -> Option<ErrorKind> {
 }
 
 /// Reads an answer with an error status or a redirect, and returns the failure that it means.
-async fn read_failure(response: Response, deadlines: Deadlines, bytes: usize) -> CallFailure {
+async fn read_failure(
+    response: Response,
+    deadlines: Deadlines,
+    bytes: usize,
+    sent_tokens: Option<u64>,
+) -> CallFailure {
     let status = response.status();
     let headers: Vec<(String, String)> = response.headers().iter().map(header_text).collect();
     let retry_after = retry_after(response.headers());
@@ -158,7 +168,7 @@ async fn read_failure(response: Response, deadlines: Deadlines, bytes: usize) ->
         headers: &headers,
         body: &body,
         delivery,
-        sent_tokens: None,
+        sent_tokens,
     };
     failure::overflow(&classify(&answer), Some(status.as_u16()))
         .unwrap_or_else(|| failure::of_status(status.as_u16(), retry_after))

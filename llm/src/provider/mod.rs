@@ -71,11 +71,19 @@ pub struct Call<'a> {
     /// Whether OpenAI's own cache should keep this request for a day, if the model can be cached for
     /// so long.
     pub long_retention: bool,
-    /// Estimated tokens of the request: its cost if the provider reports no count.
+    /// Estimated tokens of the request: its cost if the provider reports no count. Zero: not known.
     pub input: Tokens,
     /// Fewest tokens that the context may have by the model's tokenizer. A provider that counts far
     /// fewer has truncated the prompt; None: this is not checked.
     pub least_sent_tokens: Option<Tokens>,
+}
+
+impl Call<'_> {
+    /// Estimated tokens of the request; None: not known. An error about the length of the request is
+    /// compared with them. [`Call::least_sent_tokens`] is no estimate: tools and media are missing.
+    fn sent_tokens(&self) -> Option<u64> {
+        Some(self.input.get()).filter(|tokens| *tokens > 0)
+    }
 }
 
 /// A piece of an answer.

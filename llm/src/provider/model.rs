@@ -103,12 +103,8 @@ impl Model {
             ..*call
         };
         let (path, body) = request(&self.provider, &self.served_as, &call);
-        let body = self.provider.post(&path, body).await?;
-        Ok(AnswerStream::new(
-            body,
-            self.protocol(),
-            call.least_sent_tokens,
-        ))
+        let body = self.provider.post(&path, body, call.sent_tokens()).await?;
+        Ok(AnswerStream::new(body, self.protocol(), &call))
     }
 
     /// Like [`Self::stream`], and records the cost of the call in `cost`, even if the call fails or

@@ -171,7 +171,12 @@ pub(crate) struct StreamError {
 }
 
 /// The error in one event of a stream, or in one document; None if the JSON is part of an answer.
-pub(crate) fn stream_error(event_name: &str, json: &str) -> Option<StreamError> {
+/// `sent_tokens`: as in [`ProviderAnswer`].
+pub(crate) fn stream_error(
+    event_name: &str,
+    json: &str,
+    sent_tokens: Option<u64>,
+) -> Option<StreamError> {
     const OK: u16 = 200;
     // Errors are short, and parsed JSON takes many times its size in memory.
     let json = &json[..json.floor_char_boundary(BODY_BYTES)];
@@ -195,7 +200,7 @@ pub(crate) fn stream_error(event_name: &str, json: &str) -> Option<StreamError> 
     let by_code = || fields.codes.iter().find_map(|code| codes::status_of(code));
     let status = fields.statuses.first().copied().or_else(by_code);
     Some(StreamError {
-        verdict: classify_error(&fields, status.unwrap_or(OK), None),
+        verdict: classify_error(&fields, status.unwrap_or(OK), sent_tokens),
         status,
     })
 }

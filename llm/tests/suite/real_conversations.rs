@@ -1,8 +1,6 @@
 //! Summaries of real conversations hold the facts that a model needs to continue.
 #![allow(clippy::unwrap_used, clippy::format_push_string, reason = "a test may")]
 
-use std::path::PathBuf;
-
 use crate::fixtures::{
     call, checked_summary, dialogue, digest, is_labeled, measure, range, result, source, text,
 };
@@ -11,20 +9,12 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_llm::{Purpose, Source};
+use anneal_test_data::find_test_data;
 use serde_json::Value;
 
-/// The text of a file of `ANNEAL_TEST_DATA`, by default the folder `shared/data` beside the
-/// workspace.
+/// The text of a file of real conversations.
 fn real(path: &str) -> Option<String> {
-    let root = std::env::var_os("ANNEAL_TEST_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")),
-        PathBuf::from,
-    );
-    let read = std::fs::read_to_string(root.join(path)).ok();
-    if read.is_none() {
-        println!("skipped: real conversations are not here (set ANNEAL_TEST_DATA)");
-    }
-    read
+    find_test_data(path).map(|file| std::fs::read_to_string(file).unwrap())
 }
 
 fn json(path: &str) -> Option<Value> {

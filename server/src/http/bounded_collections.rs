@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, fmt, marker::PhantomData};
 
-use anneal_core::limits::{CHANGE_IDS, METADATA_KEYS, PARTS_PER_MESSAGE};
+use anneal_core::limits::{CHANGE_IDS, FALLBACK_MODELS, METADATA_KEYS, PARTS_PER_MESSAGE};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -17,6 +17,10 @@ pub(super) struct BoundedLabels(pub(super) HashMap<String, String>);
 /// Pictures of a message, at most one more than [`PARTS_PER_MESSAGE`].
 #[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct BoundedPictures(pub(super) Vec<String>);
+
+/// Names of models, at most one more than [`FALLBACK_MODELS`].
+#[derive(Debug, Default, Clone)]
+pub(super) struct BoundedModels(pub(super) Vec<String>);
 
 /// Ids of messages to change, at most one more than [`CHANGE_IDS`].
 #[derive(Debug, Default, Serialize)]
@@ -92,6 +96,13 @@ impl<'de> Deserialize<'de> for BoundedPictures {
     }
 }
 
+impl<'de> Deserialize<'de> for BoundedModels {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(ListReader::new(FALLBACK_MODELS))
+            .map(Self)
+    }
+}
+
 impl<'de> Deserialize<'de> for BoundedIds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_seq(ListReader::new(CHANGE_IDS)).map(Self)
@@ -117,6 +128,8 @@ mod tests {
             let list = format!("[{}]", vec![r#""x""#; given].join(","));
             let read: BoundedPictures = serde_json::from_str(&list).expect("is read");
             assert_eq!(read.0.len(), given.min(PARTS_PER_MESSAGE + 1));
+            let read: BoundedModels = serde_json::from_str(&list).expect("is read");
+            assert_eq!(read.0.len(), given.min(FALLBACK_MODELS + 1));
             let list = format!("[{}]", vec!["1"; given].join(","));
             let read: BoundedIds = serde_json::from_str(&list).expect("is read");
             assert_eq!(read.0.len(), given.min(CHANGE_IDS + 1));

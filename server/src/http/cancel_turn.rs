@@ -2,6 +2,7 @@
 
 use anneal_proto::v1::{self as pb, chat_service_server::ChatService as _};
 use axum::response::Response;
+use prost_types::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -23,6 +24,8 @@ pub(super) struct CancelParams {
     request_id: Option<String>,
     /// Whether what has come of the answer is kept. Absent: as the session's policy says.
     keep: Option<bool>,
+    /// How many seconds to wait for the end of the turn, at most 30. Absent: 5.
+    wait: Option<u32>,
 }
 
 /// What became of the turn.
@@ -67,7 +70,10 @@ pub(super) async fn cancel_turn(
         conversation_id: id,
         turn_request_id: params.request_id.unwrap_or_default(),
         keep_partial: params.keep,
-        wait: None,
+        wait: params.wait.map(|seconds| Duration {
+            seconds: i64::from(seconds),
+            nanos: 0,
+        }),
     };
     let stopped = http_caller
         .services

@@ -141,32 +141,24 @@ async fn prepare_turn(
     body: ChatBody,
 ) -> Result<TurnRequest, Problem> {
     let messages = prompt(&body)?;
-    let options = body.chat_options().into_options()?;
     let request_id = match &body.request_id {
         Some(id) if !id.is_empty() => id.clone(),
         _ => uuid::Uuid::new_v4().to_string(),
     };
-    let (conversation, session_origin) = match &body.session_id {
+    let (session_id, user_id) = (body.session_id.clone(), body.user_id.clone());
+    // Checked before a session is created.
+    let mut ask = body.into_request((String::new(), request_id.clone()), messages)?;
+    let (conversation, session_origin) = match session_id {
         Some(id) => (
-            session::get_for_agent(http_caller, agent, id).await?,
+            session::get_for_agent(http_caller, agent, &id).await?,
             SessionOrigin::Existing,
         ),
         None => (
-            create_session(http_caller, agent, &request_id, body.user_id).await?,
+            create_session(http_caller, agent, &request_id, user_id).await?,
             SessionOrigin::Created,
         ),
     };
-    let ask = pb::ChatRequest {
-        conversation_id: conversation.conversation_id,
-        request_id,
-        messages,
-        model: body.model.unwrap_or_default(),
-        max_output_tokens: body.max_output_tokens,
-        options,
-        regenerate: body.regenerate,
-        edit_message_id: body.edit_message_id,
-        ..pb::ChatRequest::default()
-    };
+    ask.conversation_id = conversation.conversation_id;
     Ok(TurnRequest {
         session: parse::conversation_id(&ask.conversation_id)?,
         ask,
@@ -190,9 +182,16 @@ async fn prepare_resumed_turn(
         && body.has_no_prompt()
         && body.edit_message_id.is_none();
     let (session, request_id) = find_turn(http_caller, agent, &resume_point, &body).await?;
-    let options = body.chat_options().into_options()?;
     let messages = match resume_point.turn {
-        TurnKey::Anew(_) => prompt(&body)?,
+        TurnKey::Anew(_) if !body.regenerate && body.edit_message_id.is_none() => {
+            return Err(invalid_event_id());
+        }
+        TurnKey::Anew(_) => {
+            let messages = prompt(&body)?;
+            let edit = (body.edit_message_id, messages.as_slice());
+            check_question(http_caller, session, &request_id, edit).await?;
+            messages
+        }
         TurnKey::Message(_) if body.regenerate || body.edit_message_id.is_some() => {
             return Err(invalid_event_id());
         }
@@ -207,19 +206,8 @@ async fn prepare_resumed_turn(
             }
         }
     };
-    let ask = pb::ChatRequest {
-        conversation_id: session.to_string(),
-        request_id,
-        messages,
-        model: body.model.unwrap_or_default(),
-        max_output_tokens: body.max_output_tokens,
-        options,
-        regenerate: body.regenerate,
-        edit_message_id: body.edit_message_id,
-        ..pb::ChatRequest::default()
-    };
     Ok(TurnRequest {
-        ask,
+        ask: body.into_request((session.to_string(), request_id), messages)?,
         session,
         session_origin: SessionOrigin::Existing,
         when_busy: WhenBusy::Wait,
@@ -336,6 +324,28 @@ async fn find_stored_prompt(
         messages,
     );
     found.await.map_err(Problem::from)
+}
+
+/// Fails if the turn with this request id answers another question anew than the edited one, or the
+/// newest one if none is edited.
+async fn check_question(
+    http_caller: &HttpCaller,
+    session: ConversationId,
+    request_id: &str,
+    (edit, messages): (Option<i64>, &[pb::NewMessage]),
+) -> Result<(), Problem> {
+    let edited = match edit {
+        None => None,
+        Some(number) => {
+            let id = parse::message_id("edit_message_id", number)?;
+            let messages = message::parse_at_least_one("messages", messages.to_vec())?;
+            messages.into_iter().next().map(|message| (id, message))
+        }
+    };
+    let (state, caller) = (&http_caller.services.state, http_caller.caller);
+    chat_turn::check_question(state, caller, session, request_id, edited)
+        .await
+        .map_err(Problem::from)
 }
 
 fn invalid_event_id() -> Problem {

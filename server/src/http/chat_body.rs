@@ -9,10 +9,9 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    bounded_collections::{BoundedLabels, BoundedPictures},
-    new_chat_options::{
-        NewChatOptions, NewReasoningEffort, NewResponseFormat, NewTool, NewToolChoice, NewTools,
-        StopTexts,
+    bounded_collections::{BoundedLabels, BoundedModels, BoundedPictures},
+    chat_options::{
+        ChatOptions, ReasoningEffort, ResponseFormat, StopTexts, Tool, ToolChoice, Tools,
     },
     new_tool_results::{NewToolResult, NewToolResults},
     problem::Problem,
@@ -41,6 +40,18 @@ pub(super) struct ChatBody {
     /// The model, by its name in the server's configuration; absent: the model of the session, or
     /// the default of the server.
     pub(super) model: Option<String>,
+    /// Models that are tried in order after `model`, as long as nothing of an answer was sent: at
+    /// most 7. Absent: those that the server's settings name after the first model; none if `model`
+    /// is given.
+    #[schema(value_type = Option<Vec<String>>)]
+    pub(super) fallback_models: Option<BoundedModels>,
+    /// The turn is refused unless this is the newest message's id; 0: unless the session is empty.
+    /// Ignored if an earlier request with the same `requestId` has begun the turn.
+    pub(super) expected_last_message_id: Option<i64>,
+    /// Whether the server calls the model once more, shortly before its provider's cache would
+    /// expire, with the same context and an output of one token.
+    #[serde(default)]
+    pub(super) cache_ping: bool,
     /// Most tokens of the answer, at least 1.
     pub(super) max_output_tokens: Option<u64>,
     /// Results of the tool calls of the answer before: instead of `message`, or before it.
@@ -53,14 +64,14 @@ pub(super) struct ChatBody {
     /// the model answers.
     pub(super) edit_message_id: Option<i64>,
     /// Tools that the model may call: at most 128, 256 KiB in all. Absent: those of the session.
-    #[schema(value_type = Option<Vec<NewTool>>)]
-    pub(super) tools: Option<NewTools>,
+    #[schema(value_type = Option<Vec<Tool>>)]
+    pub(super) tools: Option<Tools>,
     /// Whether the model calls a tool, and which.
-    pub(super) tool_choice: Option<NewToolChoice>,
+    pub(super) tool_choice: Option<ToolChoice>,
     /// Whether one answer may call several tools.
     pub(super) parallel_tool_calls: Option<bool>,
     /// The shape of the answer's text.
-    pub(super) response_format: Option<NewResponseFormat>,
+    pub(super) response_format: Option<ResponseFormat>,
     /// Sampling temperature, 0 to 2.
     pub(super) temperature: Option<f32>,
     /// Nucleus sampling, 0 to 1.
@@ -69,7 +80,7 @@ pub(super) struct ChatBody {
     #[schema(value_type = Option<Vec<String>>)]
     pub(super) stop: Option<StopTexts>,
     /// How much the model thinks before it answers.
-    pub(super) reasoning_effort: Option<NewReasoningEffort>,
+    pub(super) reasoning_effort: Option<ReasoningEffort>,
     /// Labels for the provider: at most 32, with 4 KiB in all.
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     pub(super) metadata: Option<BoundedLabels>,
@@ -97,19 +108,41 @@ impl ChatBody {
             .is_some_and(|results| !results.is_empty())
     }
 
-    /// The options of the turn.
-    pub(super) fn chat_options(&self) -> NewChatOptions {
-        NewChatOptions {
-            tools: self.tools.clone(),
-            tool_choice: self.tool_choice.clone(),
+    /// The turn as the RPC takes it: in this session, with this request id and these messages. It
+    /// goes on without its readers: its caller is the relay, which never leaves it.
+    pub(super) fn into_request(
+        self,
+        (session, request_id): (String, String),
+        messages: Vec<pb::NewMessage>,
+    ) -> Result<pb::ChatRequest, Problem> {
+        let options = ChatOptions {
+            tools: self.tools,
+            tool_choice: self.tool_choice,
             parallel_tool_calls: self.parallel_tool_calls,
-            response_format: self.response_format.clone(),
+            response_format: self.response_format,
             temperature: self.temperature,
             top_p: self.top_p,
-            stop: self.stop.clone(),
+            stop: self.stop,
             reasoning_effort: self.reasoning_effort,
-            metadata: self.metadata.clone(),
-        }
+            metadata: self.metadata,
+            max_output_tokens: None,
+        };
+        let options = options.into_options("")?;
+        Ok(pb::ChatRequest {
+            conversation_id: session,
+            request_id,
+            messages,
+            model: self.model.unwrap_or_default(),
+            fallback_models: self.fallback_models.unwrap_or_default().0,
+            max_output_tokens: self.max_output_tokens,
+            expected_last_message_id: self.expected_last_message_id,
+            options: (options != pb::ChatOptions::default()).then_some(options),
+            regenerate: self.regenerate,
+            edit_message_id: self.edit_message_id,
+            on_disconnect: pb::OnDisconnect::Finish.into(),
+            cache_ping: self.cache_ping,
+            ..pb::ChatRequest::default()
+        })
     }
 }
 
@@ -201,6 +234,13 @@ fn media_type(uri: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_goes_on_if_its_relay_ends() {
+        let ask = ChatBody::default().into_request((String::new(), String::new()), Vec::new());
+        let ask = ask.expect("is valid");
+        assert_eq!(ask.on_disconnect(), pb::OnDisconnect::Finish);
+    }
 
     #[test]
     fn the_media_type_of_a_picture_comes_from_its_uri() {

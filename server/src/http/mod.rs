@@ -15,7 +15,7 @@
 //! - `json`: JSON answers
 //! - `message`: a message in an answer
 //! - `new_block`: blocks of a message in a request; `new_tool_results`: results of tool calls
-//! - `new_chat_options`: options of a turn in a request
+//! - `chat_options`: options of turns, in requests and in answers
 //! - `session`: a session in an answer
 //! - `change`: a change of messages in an answer
 //! - `problem`: the answer to a request that is refused or fails
@@ -32,6 +32,7 @@ mod cancel_turn;
 mod change;
 mod chat;
 mod chat_body;
+mod chat_options;
 mod cors;
 mod delete_message;
 mod delete_session;
@@ -44,7 +45,6 @@ mod json;
 mod list_sessions;
 mod message;
 mod new_block;
-mod new_chat_options;
 mod new_tool_results;
 mod openapi;
 mod patch_message;

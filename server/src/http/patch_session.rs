@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::{
     bounded_collections::BoundedLabels,
     caller::{Authorized, EndpointRpcs},
+    chat_options::ChatOptions,
     extractors::{JsonBody, NoParams, PathParams, QueryParams},
     problem::Problem,
     session::{self, Session, SessionStatus},
@@ -29,6 +30,8 @@ pub(super) struct SessionPatch {
     /// All labels: they replace the stored ones. At most 32, with 4 KiB in all.
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<BoundedLabels>,
+    /// All options of its turns: they replace the stored ones. An empty object removes them.
+    chat_options: Option<ChatOptions>,
 }
 
 /// The RPCs of this endpoint, which looks up the session and changes it.
@@ -62,11 +65,11 @@ pub(super) async fn patch_session(
     headers: HeaderMap,
     JsonBody(patch): JsonBody<SessionPatch>,
 ) -> Result<Response, Problem> {
-    let (conversation, paths) = changed_fields(id, patch.unwrap_or_default());
+    let (conversation, paths) = changed_fields(id, patch.unwrap_or_default())?;
     if paths.is_empty() {
         return Err(Problem::invalid(
             "body",
-            "must hold title, status, pinned or metadata",
+            "must hold title, status, pinned, metadata or chatOptions",
         ));
     }
     let etag = session::if_match_etag(&headers)?;
@@ -86,7 +89,10 @@ pub(super) async fn patch_session(
 }
 
 /// The new values, and the paths of the fields that change.
-fn changed_fields(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<String>) {
+fn changed_fields(
+    id: String,
+    patch: SessionPatch,
+) -> Result<(pb::Conversation, Vec<String>), Problem> {
     let mut new = pb::Conversation {
         conversation_id: id,
         ..pb::Conversation::default()
@@ -108,5 +114,9 @@ fn changed_fields(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<Str
         new.metadata = metadata.0;
         paths.push("metadata".to_owned());
     }
-    (new, paths)
+    if let Some(options) = patch.chat_options {
+        new.chat_options = Some(options.into_options("chatOptions.")?);
+        paths.push("chat_options".to_owned());
+    }
+    Ok((new, paths))
 }

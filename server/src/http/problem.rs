@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anneal_proto::convert::FieldError;
+use anneal_proto::{
+    convert::FieldError,
+    v1::{self as pb, part::Part},
+};
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -103,11 +106,12 @@ impl Problem {
         }
     }
 
-    /// The problem of a turn that gRPC refuses with this status. In the turn's message, `texts`
-    /// texts precede the pictures.
-    pub(super) fn of_turn(status: &Status, texts: usize) -> Self {
+    /// The problem of a turn that gRPC refuses with this status.
+    pub(super) fn of_turn(status: &Status, messages: TurnMessages) -> Self {
         Self::with_field_names(status, |field| {
-            picture_name(field, texts).unwrap_or_else(|| field_name(field))
+            messages
+                .field_name(field)
+                .unwrap_or_else(|| field_name(field))
         })
     }
 
@@ -280,6 +284,8 @@ fn field_name(field: &str) -> String {
     let name = inner.unwrap_or(field);
     match name {
         "conversation_id" => "sessionId".to_owned(),
+        "turn_request_id" => "requestId".to_owned(),
+        "question_message_id" => "messageId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
@@ -291,14 +297,45 @@ fn field_name(field: &str) -> String {
     }
 }
 
-/// The HTTP name of the picture that a field of a turn's gRPC request is in: `images[0]` for the
-/// first part after the texts. None: the field is not in a picture.
-fn picture_name(field: &str, texts: usize) -> Option<String> {
-    let (part, _) = field
-        .strip_prefix("messages[0].parts[")?
-        .split_once("].media")?;
-    let index = part.parse::<usize>().ok()?.checked_sub(texts)?;
-    Some(format!("images[{index}]"))
+/// The messages of a turn, as fields of its HTTP request: results of tools, and after them the
+/// user's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TurnMessages {
+    /// Whether the first one has results of tools.
+    has_results: bool,
+    /// How many texts precede the pictures of the user's message.
+    texts: usize,
+}
+
+impl TurnMessages {
+    /// The messages of this request.
+    pub(super) fn of(messages: &[pb::NewMessage]) -> Self {
+        let first = messages.first();
+        let has_results = first.is_some_and(|first| first.role() == pb::Role::Tool);
+        let users = messages.get(usize::from(has_results));
+        let parts = users.map_or(&[][..], |message| &message.parts);
+        let is_text = |part: &&pb::Part| matches!(part.part, Some(Part::Text(_)));
+        Self {
+            has_results,
+            texts: parts.iter().take_while(is_text).count(),
+        }
+    }
+
+    /// The HTTP name of the result or the picture that a field of the gRPC request is in:
+    /// `toolResults[0].toolUseId`, or `images[0]` for the first part after the texts. None: the field
+    /// is in none of them.
+    fn field_name(self, field: &str) -> Option<String> {
+        if self.has_results
+            && let Some(inside) = field.strip_prefix("messages[0].parts")
+        {
+            let inside = inside.replacen(".tool_result", "", 1);
+            return Some(format!("toolResults{}", camel(&inside)));
+        }
+        let users = format!("messages[{}].parts[", usize::from(self.has_results));
+        let (part, _) = field.strip_prefix(&users)?.split_once("].media")?;
+        let index = part.parse::<usize>().ok()?.checked_sub(self.texts)?;
+        Some(format!("images[{index}]"))
+    }
 }
 
 /// The HTTP name of a field of an edit's new message: `content[0].id` for
@@ -365,14 +402,50 @@ mod tests {
         );
         assert_eq!(code_name(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
         assert_eq!(field_name("conversation.title"), "title");
+        assert_eq!(field_name("turn_request_id"), "requestId");
         assert_eq!(field_name("messages[0].parts[1].text"), "message");
-        let picture = "messages[0].parts[2].media.uri";
-        assert_eq!(picture_name(picture, 2), Some("images[0]".into()));
-        assert_eq!(picture_name(picture, 3), None);
-        assert_eq!(picture_name("messages[0].parts[1].text", 1), None);
         assert_eq!(field_name("images[1].media_type"), "images[1]");
         assert_eq!(field_name("message_ids[3]"), "messageIds[3]");
         assert_eq!(field_name("range.last_message_id"), "range.lastMessageId");
+    }
+
+    #[test]
+    fn fields_of_a_turns_messages_have_the_names_of_its_request_over_http() {
+        let part = |part: Part| pb::Part { part: Some(part) };
+        let text = || part(Part::Text(pb::TextPart::default()));
+        let picture = part(Part::Media(pb::MediaPart::default()));
+        let result = part(Part::ToolResult(pb::ToolResultPart::default()));
+        let message = |role: pb::Role, parts: Vec<pb::Part>| pb::NewMessage {
+            role: role.into(),
+            parts,
+            ..pb::NewMessage::default()
+        };
+        let users = message(pb::Role::User, vec![text(), text(), picture]);
+        let results = message(pb::Role::Tool, vec![result]);
+        let name = |messages: &[pb::NewMessage], field: &str| {
+            let name = TurnMessages::of(messages).field_name(field);
+            name.unwrap_or_else(|| field_name(field))
+        };
+        let alone = std::slice::from_ref(&users);
+        assert_eq!(name(alone, "messages[0].parts[2].media.uri"), "images[0]");
+        assert_eq!(name(alone, "messages[0].parts[1].text"), "message");
+        assert_eq!(name(alone, "messages[0].parts[1].media"), "message");
+        let both = [results, users.clone()];
+        for (field, expected) in [
+            ("messages[0].parts", "toolResults"),
+            (
+                "messages[0].parts[1].tool_result.tool_use_id",
+                "toolResults[1].toolUseId",
+            ),
+            (
+                "messages[0].parts[0].tool_result.media[2].media_type",
+                "toolResults[0].media[2].mediaType",
+            ),
+            ("messages[1].parts[3].media.uri", "images[1]"),
+            ("messages[1].parts", "message"),
+        ] {
+            assert_eq!(name(&both, field), expected);
+        }
     }
 
     #[test]

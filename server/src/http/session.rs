@@ -15,7 +15,7 @@ use prost_types::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{caller::HttpCaller, json, problem::Problem};
+use super::{caller::HttpCaller, chat_options::ChatOptions, json, problem::Problem};
 use crate::failure::Failure;
 
 /// Whether a session is in use.
@@ -73,6 +73,9 @@ pub(super) struct Session {
     forked_from: String,
     /// The newest message that it took over from there; 0: none.
     forked_message_id: i64,
+    /// Options of its turns, where a request names none. Absent: none, or the session is in a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chat_options: Option<ChatOptions>,
 }
 
 impl From<pb::Conversation> for Session {
@@ -99,6 +102,7 @@ impl From<pb::Conversation> for Session {
             metadata: conversation.metadata.into_iter().collect(),
             forked_from: conversation.forked_from_conversation_id,
             forked_message_id: conversation.forked_message_id,
+            chat_options: conversation.chat_options.map(ChatOptions::from),
         }
     }
 }

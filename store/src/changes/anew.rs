@@ -238,8 +238,9 @@ async fn move_content(
         moved = Some(move_out(change, (caller, id), ids.clone()).await?);
         alternatives::record(change.db(), (caller, id), question, &runs, withdrawal).await?;
     }
-    // A checkpoint that ends with the question would leave nothing to answer.
-    let is_summarized = change.boundary().after() == question.id && !ids.is_empty();
+    // A checkpoint that holds the question would leave it out of the context.
+    let is_summarized =
+        !ids.is_empty() && is_in_checkpoint(change.db(), (caller, id), question.id).await?;
     let is_edited = edit.is_some();
     if let Some((edit, plan)) = edit {
         if moved.is_some() {
@@ -255,6 +256,28 @@ async fn move_content(
     let first = (is_edited || is_summarized).then_some(question.id);
     let standing = runs_of(first.into_iter().chain(ids));
     Ok(moved.map(|moved| (moved, standing)))
+}
+
+/// Whether the range of a checkpoint holds this message; also of one before the newest, to which the
+/// boundary falls back when the newest no longer holds.
+async fn is_in_checkpoint(
+    db: &mut BoundedConnection,
+    (caller, id): (Caller, ConversationId),
+    message: MessageId,
+) -> Result<bool, StoreError> {
+    let is_held = sqlx::query_scalar!(
+        r#"select exists (
+               select from ai_conversation_checkpoint
+               where tenant_id = $1 and conversation_id = $2
+                   and first_message_id <= $3 and last_message_id >= $3
+           ) as "is_held!""#,
+        caller.tenant().0,
+        id.0,
+        message.0,
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(is_held)
 }
 
 /// The last message of the user that stands after the last separator.

@@ -159,11 +159,6 @@ impl<'a> ChangeTransaction<'a> {
         &self.head
     }
 
-    /// Where contexts started before the change.
-    pub(super) const fn boundary(&self) -> Boundary {
-        self.start.boundary
-    }
-
     /// The connection, for the step that moves content.
     pub(crate) fn db(&mut self) -> &mut BoundedConnection {
         &mut self.tx

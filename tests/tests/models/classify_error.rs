@@ -1,9 +1,9 @@
 //! ClassifyError over the wire: real error responses of providers, other responses that only look
 //! like overflows, and invalid requests.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::collections::HashMap;
 
-use anneal_testkit::{TestApp, TranscriptFolder, assert_refused, pb};
+use anneal_testkit::{TestApp, assert_refused, find_test_data, pb};
 use pb::OverflowKind;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -36,18 +36,15 @@ async fn classify_ok(app: &TestApp, ask: pb::ClassifyErrorRequest) -> pb::Classi
 
 /// Reads real error responses and their expected classification from the folder `llm` beside the
 /// real conversations. `None` if the file is missing.
-fn read_real_errors(data: &TranscriptFolder) -> Option<Vec<Value>> {
-    let file: PathBuf = data.path("../llm/overflow-shapes.json");
-    let Ok(text) = std::fs::read_to_string(&file) else {
-        println!("skipped: the file of real error responses is missing");
-        return None;
-    };
-    serde_json::from_str(&text).expect("the file is a list")
+fn read_real_errors() -> Option<Vec<Value>> {
+    let file = find_test_data("../llm/overflow-shapes.json")?;
+    let text = std::fs::read_to_string(file).expect("the file is readable");
+    Some(serde_json::from_str(&text).expect("the file is a list"))
 }
 
 #[tokio::test]
 async fn real_overflow_errors_are_classified_with_their_token_numbers() {
-    let Some(errors) = TranscriptFolder::find().as_ref().and_then(read_real_errors) else {
+    let Some(errors) = read_real_errors() else {
         return;
     };
     let app = TestApp::start().await;

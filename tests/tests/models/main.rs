@@ -15,6 +15,8 @@
 //! - `breaker_log`: log lines, metrics and refusals of breakers that open and close
 //! - `tenant_shares`: breakers and call limits of tenants that share a model
 //! - `call_costs`: costs of calls without a complete answer
+//! - `cache_bills`: bills of providers with prompt caches, and what turns expected of them.
+//!   `exchanges`: real conversations as prompts and answers
 //! - `summaries`: summaries written by a model
 //! - `long_summaries`: sources above the model's window; partial summaries of a killed worker
 //! - `summary_failures`: models that fail, and unusable summaries
@@ -25,10 +27,12 @@
 
 mod admission;
 mod breaker_log;
+mod cache_bills;
 mod call_costs;
 mod classify_error;
 mod dead_model;
 mod due_checkpoints;
+mod exchanges;
 mod long_summaries;
 mod media;
 mod model_settings;

@@ -1,11 +1,17 @@
 //! Overflows that no list of wordings has, and other errors with the same words. Both are real: each
 //! entry of the two files says where it was reported. Names of accounts in them are shortened.
 
-use anneal_llm::provider_error::{
-    Classification, Confidence, Delivery, OverflowKind, ProviderAnswer, classify,
+use anneal_core::tokens::Tokens;
+use anneal_llm::{
+    provider::{Api, Call, CallFailure},
+    provider_error::{
+        Classification, Confidence, Delivery, OverflowKind, ProviderAnswer, classify,
+    },
 };
-use anneal_testkit::{TestApp, pb};
+use anneal_testkit::{Script, ScriptedModel, TestApp, pb, plain_call, read_answer};
 use serde_json::{Value, json};
+
+use crate::{CONTEXT, providers_failures::configured_model};
 
 /// Errors that are overflows. They were collected without a look at the rules.
 const OVERFLOWS: &str = include_str!("overflow_wordings.json");
@@ -120,4 +126,38 @@ async fn a_likely_overflow_is_answered_as_one_and_its_window_is_not_learnt() {
         .expect("counts");
     assert_eq!(learnt, 0);
     assert_eq!(verdict(400, message).kind, OverflowKind::Input);
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_call_confirm_or_refute_an_error_in_unknown_words() {
+    let message = "Sorry, 9100 tokens were sent, and this deployment reads 8192 tokens at most.";
+    let error = json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
+    let event = format!("data: {error}\n\n");
+    for is_within_answer in [false, true] {
+        let (error, event) = (error.clone(), event.clone());
+        let server = ScriptedModel::start(move |_| {
+            if is_within_answer {
+                Script::events([event.as_str()])
+            } else {
+                Script::status(400, &[], &error)
+            }
+        })
+        .await;
+        let model = configured_model(server.settings_of(Api::OpenAi, &["small"]), |_| ());
+        for (sent, expected) in [
+            (0, Some("sense")),
+            (8_000, Some("sense-measured")),
+            (100, None),
+        ] {
+            let call = Call {
+                input: Tokens::new(sent),
+                ..plain_call(CONTEXT)
+            };
+            let rule = match read_answer(&model, &call).await.expect_err("it fails") {
+                CallFailure::Overflow { rule, .. } => Some(rule),
+                _ => None,
+            };
+            assert_eq!(rule, expected, "{sent} tokens, {is_within_answer}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ const COUNTED: ReportedUsage = ReportedUsage {
     input: 100,
     cached: 40,
     written: 0,
+    long_written: 0,
     output: 7,
 };
 

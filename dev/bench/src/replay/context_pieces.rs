@@ -127,7 +127,7 @@ mod tests {
                 calls: 4,
                 sent: 10 + 15 + 21 + 29,
                 cached: 10 + 15 + 21,
-                breaks: 0
+                ..CacheUsage::default()
             }
         );
     }
@@ -145,8 +145,8 @@ mod tests {
             CacheUsage {
                 calls: 2,
                 sent: 23,
-                cached: 0,
-                breaks: 1
+                breaks: 1,
+                ..CacheUsage::default()
             }
         );
     }

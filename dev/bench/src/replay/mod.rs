@@ -3,9 +3,8 @@
 //! them with the optimum, which is computed afterwards.
 //!
 //! - `simulated`: applies the rules without a service. `service`: replays through a service.
-//! - `rules`: when a message is swapped. `oracle`: the cheapest times, computed afterwards.
-//! - `counted_conversation`: a conversation as token counts. `families`: groups of conversations.
-//! - `meter`: a prefix cache. `prices`: what providers charge for input tokens.
+//! - `oracle`: the cheapest times, computed afterwards. `families`: groups of conversations. Rules,
+//!   cache and prices are in `anneal_transcripts::replay`.
 //! - `played_conversation`: plays one conversation through a service. `context_pieces`: splits the
 //!   service's contexts for the meter. `answer_checks`: checks what the service's answers state.
 //! - `cooling_variant`: the settings that are compared. `table`: the printed table.
@@ -16,14 +15,10 @@ mod answer_checks;
 mod context_pieces;
 #[cfg(feature = "replay")]
 mod cooling_variant;
-mod counted_conversation;
 mod families;
-mod meter;
 mod oracle;
 #[cfg(feature = "replay")]
 mod played_conversation;
-mod prices;
-mod rules;
 #[cfg(feature = "replay")]
 mod service;
 mod simulated;
@@ -32,3 +27,5 @@ mod table;
 #[cfg(feature = "replay")]
 pub(crate) use service::measure as measure_service;
 pub(crate) use simulated::measure as measure_simulated;
+
+use anneal_transcripts::replay::{counted_conversation, meter, prices, rules};

@@ -72,6 +72,7 @@ mod tests {
             };
             CountedMessage {
                 tokens,
+                added: 0,
                 turn,
                 is_answer,
                 summary: None,

@@ -11,9 +11,9 @@ use super::{
     answer_checks::{self, AnswerChecks},
     context_pieces::PieceSplitter,
     cooling_variant::CoolingVariant,
-    counted_conversation::CountedConversation,
+    counted_conversation::{CountedConversation, RawShares},
     meter::{CacheUsage, Meter, Piece},
-    table::{RawShares, ReplayResult},
+    table::ReplayResult,
 };
 
 /// The results of one played conversation.
@@ -184,6 +184,7 @@ async fn read_service_usage(
         calls,
         sent: computed.sent_tokens + system * calls,
         cached: computed.cached_tokens + system * calls.saturating_sub(1),
+        plain: 0,
         breaks: computed.cache_breaks as u64,
     })
 }

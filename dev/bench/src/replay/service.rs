@@ -8,18 +8,13 @@
 
 use std::collections::BTreeMap;
 
-use anneal_core::{
-    context::SwappedMessage,
-    message::{MessageId, outline, plain_text_bytes},
-    tokens::Encoding,
-};
 use anneal_testkit::TestApp;
-use anneal_transcripts::{Chat, TranscriptFolder, parsed};
+use anneal_transcripts::TranscriptFolder;
 use serde::Serialize;
 
 use super::{
     cooling_variant::CoolingVariant,
-    counted_conversation::{CooledConversation, CountedConversation},
+    counted_conversation::{CooledConversation, CountedConversation, sent_summaries},
     families::Family,
     meter::CacheUsage,
     oracle::least_units,
@@ -246,10 +241,7 @@ impl FamilyRun<'_> {
             .map(|((conversation, summaries), chat)| {
                 let sizes = match size {
                     SummarySize::Stored => summaries.clone(),
-                    SummarySize::Sent => summaries
-                        .iter()
-                        .map(|(id, tokens)| (*id, tokens + tokens_around_summary(chat, *id)))
-                        .collect(),
+                    SummarySize::Sent => sent_summaries(chat, summaries),
                 };
                 conversation
                     .clone()
@@ -267,18 +259,6 @@ enum SummarySize {
     Stored,
     /// The tokens of the summary and of the text that is sent around it.
     Sent,
-}
-
-/// Tokens that are sent around the summary of a message.
-fn tokens_around_summary(chat: &Chat, id: i64) -> u64 {
-    let message = parsed(&chat.messages[id as usize - 1]);
-    let swapped = SwappedMessage {
-        id: MessageId(id),
-        role: message.role,
-        original_bytes: plain_text_bytes(&message.parts) as u64,
-        outline: outline(&message.parts),
-    };
-    swapped.overhead_tokens(Encoding::O200kBase).get()
 }
 
 impl Compared {

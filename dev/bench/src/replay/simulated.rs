@@ -6,7 +6,7 @@ use anneal_transcripts::TranscriptFolder;
 use super::{
     counted_conversation::{CooledConversation, CoolingZone, CountedConversation},
     families::Family,
-    meter::{CacheUsage, Meter},
+    meter::{CacheLimits, CacheUsage},
     oracle::least_units,
     prices::{self, Prices},
     rules::{Rule, meter_schedule, meter_with},
@@ -144,7 +144,8 @@ fn print_marks(families: &[CountedFamily]) {
             let mut sum = CacheUsage::default();
             for conversation in &cooled {
                 let schedule = Rule::Stepped.schedule(conversation, prices::ANTHROPIC);
-                sum += meter_with(Meter::with_shortest(shortest), conversation, &schedule);
+                let limits = CacheLimits { shortest, step: 1 };
+                sum += meter_with(limits, conversation, &schedule);
             }
             sum
         };

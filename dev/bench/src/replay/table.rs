@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde::Serialize;
 
-use super::{meter::CacheUsage, prices::Prices};
+use super::{counted_conversation::RawShares, meter::CacheUsage, prices::Prices};
 
 /// A conversation counts as dearer than without a rule if it costs more than this many times as
 /// much.
@@ -15,15 +15,6 @@ pub(super) struct ReplayResult {
     pub(super) usage: CacheUsage,
     /// For each call with at least one message before it.
     pub(super) raw_shares: Vec<RawShares>,
-}
-
-/// How much of what precedes a call is sent raw, that is, in its original form.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RawShares {
-    /// The share of the tokens.
-    pub(crate) tokens: f64,
-    /// The share of the messages.
-    pub(crate) messages: f64,
 }
 
 /// The family and the settings of a row.

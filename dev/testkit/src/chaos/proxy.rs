@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    str::FromStr as _,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
@@ -12,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use sqlx::postgres::PgConnectOptions;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader, BufWriter},
     net::{
@@ -110,6 +112,19 @@ impl Proxy {
             shared,
             accepting,
         }
+    }
+
+    /// Applies a sabotage to the migrated database of this URL. Returns the proxy that changes its
+    /// statements, and the URL of the database through it.
+    pub async fn to_sabotaged_database(url: &str, sabotage: &'static Sabotage) -> (Self, String) {
+        sabotage.apply(url).await;
+        let options = PgConnectOptions::from_str(url).expect("a URL of a database");
+        let port = options.get_port();
+        let proxy = Self::start(port, 0).await;
+        proxy.sabotage(sabotage);
+        let through_proxy = format!("@127.0.0.1:{}/", proxy.port());
+        let through = url.replace(&format!("@127.0.0.1:{port}/"), &through_proxy);
+        (proxy, through)
     }
 
     /// The proxy's own port.

@@ -47,11 +47,13 @@ enum Means {
 const APPEND: &str = include_str!("../../../../store/sql/append.sql");
 const APPEND_ONE: &str = include_str!("../../../../store/sql/append_one.sql");
 const BOUNDARY: &str = include_str!("../../../../store/sql/boundary.sql");
+const FIND_STOPS: &str = include_str!("../../../../store/sql/find_stops.sql");
 const FINISH_JOBS: &str = include_str!("../../../../store/sql/finish_jobs.sql");
 const GET_CONVERSATION: &str = include_str!("../../../../store/sql/get_conversation.sql");
 const HEARTBEAT_JOBS: &str = include_str!("../../../../store/sql/heartbeat_jobs.sql");
 const LIST_MESSAGES: &str = include_str!("../../../../store/sql/list_messages.sql");
 const MESSAGE_EXTENT: &str = include_str!("../../../../store/sql/message_extent.sql");
+const RENEW_MODEL_LEASE: &str = include_str!("../../../../store/sql/renew_model_lease.sql");
 const REVOKE_JOB_LEASES: &str = include_str!("../../../../store/sql/revoke_job_leases.sql");
 const VOID_CHECKPOINTS: &str = include_str!("../../../../store/sql/void_checkpoints.sql");
 /// The start of the statement that locks a claimed job (`store/src/queue/heartbeat.rs`).
@@ -60,6 +62,9 @@ const LOCK_CLAIMED_JOB: &str =
 /// The statement that reads the newest message's id (`store/src/messages/read.rs`).
 const NEWEST_ID: &str =
     "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2";
+
+/// The start of the statement that reads an answer to choose it (`store/src/changes/alternatives.rs`).
+const READ_ALTERNATIVE: &str = "select question_version, first_ids, last_ids from ai_alternative";
 
 /// Names of the promises that may be found broken if an acknowledged append is lost: its row is
 /// missing, another message has its id, or its repetition is stored again.
@@ -220,6 +225,33 @@ const STANDING_CHECKPOINT: &[Means] = &[Change {
     to: "where false and k.tenant_id = $1",
 }];
 
+/// The answer of a turn is stored whether or not the turn still has its lease. The renewal of the
+/// lease, which the answer's transaction begins with, always finds a row.
+const UNCHECKED_ANSWER: &[Means] = &[Replace {
+    statement: RENEW_MODEL_LEASE,
+    by: "with unused as (select $3::uuid, $4::double precision, $5::boolean, $6::boolean)
+        update ai_conversation set last_message_id = last_message_id
+        where tenant_id = $1 and conversation_id = $2",
+}];
+
+/// An answer that is chosen stands again, and what stands after its question stays: all of that
+/// counts as messages of the chosen answer.
+const UNWITHDRAWN_CHOICE: &[Means] = &[Replace {
+    statement: READ_ALTERNATIVE,
+    by: "select a.question_version, those.ids as first_ids, those.ids as last_ids
+        from ai_alternative as a
+        cross join lateral (
+            select coalesce(array_agg(m.message_id order by m.message_id), '{}') as ids
+            from ai_message as m
+            where m.tenant_id = $1 and m.conversation_id = $2 and m.message_id > $3
+              and (m.withdrawn_ts is null or exists (
+                  select from unnest(a.first_ids, a.last_ids) as run (first, last)
+                  where m.message_id between run.first and run.last
+              ))
+        ) as those
+        where a.tenant_id = $1 and a.conversation_id = $2 and a.question_id = $3 and a.number = $4",
+}];
+
 impl Sabotage {
     /// The sabotages that campaigns of crashes must notice.
     pub const ALL: &[Self] = &[
@@ -341,6 +373,33 @@ impl Sabotage {
         means: &[database!("anybodys_breaker")],
     };
 
+    /// Servers do not read the stops of the turns that they run, so that only the server that is
+    /// asked to stop its own turn does. `tests/tests/faults/races/stops.rs` notices it.
+    pub const UNREAD_STOP: &Self = &Self {
+        name: "unread_stop",
+        promises: &["stops"],
+        means: &[Change {
+            statement: FIND_STOPS,
+            from: "where l.stop is not null",
+            to: "where false and l.stop is not null",
+        }],
+    };
+
+    /// Answers are stored without a look at the turn's lease. The simulation notices it of whole
+    /// answers, and `tests/tests/faults/races/stops.rs` of stopped ones.
+    pub const UNCHECKED_ANSWER: &Self = &Self {
+        name: "unchecked_answer",
+        promises: &["derived"],
+        means: UNCHECKED_ANSWER,
+    };
+
+    /// A choice between answers withdraws nothing. The simulation notices it.
+    pub const UNWITHDRAWN_CHOICE: &Self = &Self {
+        name: "unwithdrawn_choice",
+        promises: &["withdrawn"],
+        means: UNWITHDRAWN_CHOICE,
+    };
+
     /// Whether it shows only if clients change stored messages.
     pub fn needs_changes(&self) -> bool {
         let changed = ["withdrawn", "derived"];
@@ -412,7 +471,12 @@ mod tests {
     use super::*;
 
     fn all() -> impl Iterator<Item = &'static Sabotage> {
-        Sabotage::ALL.iter().chain([Sabotage::ANYBODYS_BREAKER])
+        Sabotage::ALL.iter().chain([
+            Sabotage::ANYBODYS_BREAKER,
+            Sabotage::UNREAD_STOP,
+            Sabotage::UNCHECKED_ANSWER,
+            Sabotage::UNWITHDRAWN_CHOICE,
+        ])
     }
 
     /// The texts of the files below a folder.

@@ -75,8 +75,10 @@ pub struct ReportedUsage {
     pub input: u64,
     /// Input tokens read from the cache.
     pub cached: u64,
-    /// Input tokens written to the cache. Only Anthropic reports them.
+    /// Input tokens written to the cache. Anthropic reports them, and OpenAI if there are any.
     pub written: u64,
+    /// Part of `written`: for an hour. Only Anthropic reports them.
+    pub long_written: u64,
     /// Output tokens.
     pub output: u64,
 }
@@ -163,11 +165,15 @@ fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
             stop
         }),
     ));
+    let mut details = json!({"cached_tokens": counted.cached});
+    if counted.written > 0 {
+        details["cache_write_tokens"] = json!(counted.written);
+    }
     let usage = json!({
         "prompt_tokens": counted.input,
         "completion_tokens": counted.output,
         "total_tokens": counted.input + counted.output,
-        "prompt_tokens_details": {"cached_tokens": counted.cached},
+        "prompt_tokens_details": details,
     });
     events.push(data_event(
         &json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": usage}),
@@ -186,6 +192,10 @@ fn anthropic(says: &[Say], counted: ReportedUsage) -> Vec<String> {
         "input_tokens": counted.input - counted.cached - counted.written,
         "cache_read_input_tokens": counted.cached,
         "cache_creation_input_tokens": counted.written,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": counted.written - counted.long_written,
+            "ephemeral_1h_input_tokens": counted.long_written,
+        },
         "output_tokens": 1,
     });
     let message =

@@ -14,8 +14,8 @@ const DEV: &str = "dev/";
 
 /// For each crate: its folder (without [`DEV`]), the crates that it may use, and the crates that
 /// its tests may use in addition.
-const CRATES: [(&str, &[&str], &[&str]); 20] = [
-    ("core", &[], &["shapes"]),
+const CRATES: [(&str, &[&str], &[&str]); 21] = [
+    ("core", &[], &["shapes", "test-data"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
     ("proto", &["core"], &[]),
@@ -23,7 +23,7 @@ const CRATES: [(&str, &[&str], &[&str]); 20] = [
     ("process", &["trace"], &[]),
     ("local-postgres", &[], &[]),
     ("store", &["core", "trace"], &["local-postgres"]),
-    ("llm", &["core", "trace"], &[]),
+    ("llm", &["core", "trace"], &["test-data"]),
     ("gateway", &["core", "store", "llm", "trace"], &[]),
     (
         "server",
@@ -52,7 +52,12 @@ const CRATES: [(&str, &[&str], &[&str]); 20] = [
         ],
         &[],
     ),
-    ("transcripts", &["core", "formats", "proto"], &[]),
+    ("test-data", &[], &[]),
+    (
+        "transcripts",
+        &["core", "formats", "proto", "test-data"],
+        &[],
+    ),
     (
         "bench",
         &["core", "proto", "local-postgres", "testkit", "transcripts"],
@@ -70,6 +75,7 @@ const CRATES: [(&str, &[&str], &[&str]); 20] = [
             "worker",
             "local-postgres",
             "shapes",
+            "test-data",
             "transcripts",
         ],
         &[],

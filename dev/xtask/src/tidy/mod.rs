@@ -14,7 +14,7 @@
 //! - `rpcs`: each RPC has its file and a test. `job_kinds`: each kind of job has its folder.
 //! - `reasons`: error reasons are documented. `rows`: each row of docs/rows.md has a test.
 //! - `test_folders`: test files are compiled into the binary of their folder. `sleeps`: tests do
-//!   not sleep.
+//!   not sleep. `skips`: tests without their data fail where the data is required.
 //!
 //! SQL:
 //! - `sql_style`: where SQL is, and its style. `schema`: columns and indexes have comments.
@@ -41,6 +41,7 @@ mod rpcs;
 mod rust;
 mod sabotage;
 mod schema;
+mod skips;
 mod sleeps;
 mod sql_style;
 mod tenants;
@@ -80,7 +81,7 @@ impl fmt::Display for Finding {
 /// they return the places where it does not.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
     layers::respected,
     circles::absent,
     module_lists::complete,
@@ -91,6 +92,7 @@ const RULES: [Rule; 21] = [
     lengths::functions,
     names::specific,
     sleeps::in_tests,
+    skips::required,
     test_folders::complete,
     rpcs::complete,
     job_kinds::complete,

@@ -86,6 +86,38 @@ pub(in crate::http) struct TurnDone {
     /// Whether the turn was stopped before the answer's end. Absent: no.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stopped: bool,
+    /// The models that did not answer, in the order in which they were tried. Absent: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fallbacks: Vec<Fallback>,
+    /// How the model call used the provider's cache. Absent: the provider has reported no usage, or
+    /// it is a replay and no figures of the call were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheUse>,
+}
+
+/// A model that did not answer.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Fallback {
+    model: String,
+    /// The reason, as that of a problem.
+    reason: String,
+}
+
+/// How a model call used the provider's cache, beside `usage`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct CacheUse {
+    /// Tokens that were expected in the cache, as the server counts them.
+    expected_tokens: u64,
+    /// Input tokens that were neither read from the cache nor written to it.
+    fresh_tokens: u64,
+    /// Part of `writtenTokens`: written to a cache of an hour.
+    long_written_tokens: u64,
+    /// nothing_expected, warm, cold (by the provider) or cold_by_us.
+    state: String,
+    /// Why less than the last call's context was expected. Absent: nothing broke.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    break_reason: Option<String>,
 }
 
 /// Tokens of the model call.
@@ -149,6 +181,33 @@ impl From<Done> for TurnDone {
             model: done.model,
             replayed: done.replayed,
             stopped: done.stopped,
+            fallbacks: done.fallbacks.into_iter().map(Fallback::from).collect(),
+            cache: done.cache.map(CacheUse::from),
+        }
+    }
+}
+
+impl From<pb::Fallback> for Fallback {
+    fn from(fallback: pb::Fallback) -> Self {
+        Self {
+            model: fallback.model,
+            reason: fallback.reason,
+        }
+    }
+}
+
+impl From<pb::CacheUse> for CacheUse {
+    fn from(cache: pb::CacheUse) -> Self {
+        let break_reason = match cache.break_reason() {
+            pb::BreakReason::Unspecified => None,
+            known => Some(json::enum_name(known.as_str_name(), "BREAK_REASON_")),
+        };
+        Self {
+            state: json::enum_name(cache.state().as_str_name(), "CACHE_STATE_"),
+            expected_tokens: cache.expected_tokens,
+            fresh_tokens: cache.fresh_tokens,
+            long_written_tokens: cache.long_written_tokens,
+            break_reason,
         }
     }
 }

@@ -12,9 +12,7 @@ use anneal_core::{
     digest,
     limits::CHAT_DEADLINE_SECONDS,
 };
-use anneal_proto::v1::{
-    self as pb, chat_response::Event, chat_service_server::ChatService as _, part::Part,
-};
+use anneal_proto::v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _};
 use futures::StreamExt as _;
 use prost::Message as _;
 use tokio::{sync::watch, time::Instant};
@@ -31,7 +29,10 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http::{caller::HttpCaller, problem::Problem},
+    http::{
+        caller::HttpCaller,
+        problem::{Problem, TurnMessages},
+    },
     poll_watchdog::{PollWatchdog, WatchedFuture},
     reason::Reason,
 };
@@ -189,14 +190,6 @@ fn digest_of(ask: &pb::ChatRequest) -> digest::Digest {
     digest::of_fields(fields.iter().map(Vec::as_slice))
 }
 
-/// Number of text parts before the first part of another kind, which is the first picture.
-fn count_leading_texts(messages: &[pb::NewMessage]) -> usize {
-    let parts = messages.iter().flat_map(|message| &message.parts);
-    parts
-        .take_while(|part| matches!(part.part, Some(Part::Text(_))))
-        .count()
-}
-
 /// Relays the events of a turn into its log.
 struct TurnRelay {
     turns: Arc<RunningTurns>,
@@ -266,8 +259,8 @@ impl TurnRelay {
 
     /// Calls the RPC, and records its events in the log. Merges deltas.
     async fn relay_once(&mut self) -> Result<(), Problem> {
-        let texts = count_leading_texts(&self.ask.messages);
-        let refused = |status: Status| Problem::of_turn(&status, texts);
+        let messages = TurnMessages::of(&self.ask.messages);
+        let refused = |status: Status| Problem::of_turn(&status, messages);
         let ask = match self.when_busy {
             WhenBusy::Refuse => std::mem::take(&mut self.ask),
             WhenBusy::Wait => self.ask.clone(),

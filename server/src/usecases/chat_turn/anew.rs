@@ -2,6 +2,7 @@
 //! the question is withdrawn under the turn's lease, before the turn reads anything.
 
 use anneal_core::{
+    caller::{Caller, ConversationId},
     digest::Digest,
     limits::CHANGE_MESSAGES,
     message::{self, Message, MessageId},
@@ -13,7 +14,10 @@ use anneal_store::{
 };
 
 use super::{TurnPrompt, TurnRun};
-use crate::{failure::Failure, limits::cpu_pool, usecases::change_messages::announce_jobs};
+use crate::{
+    failure::Failure, limits::cpu_pool, state::ServerState,
+    usecases::change_messages::announce_jobs,
+};
 
 impl TurnRun {
     /// The question that an earlier call with this request id has begun to answer anew. None: there
@@ -79,17 +83,13 @@ impl TurnRun {
         Ok(anew)
     }
 
-    /// Digest of what the turn answers, computed on the CPU pool if it is long.
+    /// Digest of what the turn answers.
     async fn anew_digest(&self) -> Result<Digest, Failure> {
-        let TurnPrompt::Edit { id, message } = &self.turn.prompt else {
-            return Ok(AnewAsk::digest(None));
+        let edited = match &self.turn.prompt {
+            TurnPrompt::Edit { id, message } => Some((*id, message.clone())),
+            TurnPrompt::Messages(_) | TurnPrompt::Regenerate => None,
         };
-        let (id, message): (MessageId, Message) = (*id, message.clone());
-        let bytes = message.parts.iter().map(message::part_bytes).sum();
-        let is_long = cpu_pool::is_long(bytes, message.parts.len());
-        let digest = move || AnewAsk::digest(Some((id, &message)));
-        let tenant = self.caller.tenant();
-        self.state.cpu.run_if(is_long, tenant, digest).await
+        digest(&self.state, self.caller, edited).await
     }
 
     /// The question, with its new content counted exactly, on the CPU pool if it is long.
@@ -120,6 +120,38 @@ impl TurnRun {
         };
         Ok(AnewQuestion::Edited(Box::new(edit)))
     }
+}
+
+/// Fails if the turn with this request id has begun to answer another question anew than this one:
+/// the message with this id after an edit, or the newest question.
+pub(crate) async fn check_question(
+    state: &ServerState,
+    caller: Caller,
+    id: ConversationId,
+    request_id: &str,
+    edited: Option<(MessageId, Message)>,
+) -> Result<(), Failure> {
+    let digest = digest(state, caller, edited).await?;
+    state
+        .store
+        .find_anew(caller, id, request_id, digest)
+        .await?;
+    Ok(())
+}
+
+/// Digest of a question that is answered anew, computed on the CPU pool if it is long.
+async fn digest(
+    state: &ServerState,
+    caller: Caller,
+    edited: Option<(MessageId, Message)>,
+) -> Result<Digest, Failure> {
+    let Some((id, message)) = edited else {
+        return Ok(AnewAsk::digest(None));
+    };
+    let bytes = message.parts.iter().map(message::part_bytes).sum();
+    let is_long = cpu_pool::is_long(bytes, message.parts.len());
+    let digest = move || AnewAsk::digest(Some((id, &message)));
+    state.cpu.run_if(is_long, caller.tenant(), digest).await
 }
 
 /// The failure for an error of the store. It names the field of the request that is at fault.

@@ -112,8 +112,8 @@ impl Draft {
     }
 
     /// Takes what has come of an answer that ends here: text as it came, complete tool calls, and
-    /// the signed or hidden reasoning before them. Reasoning at the end led to nothing, and providers
-    /// refuse an answer that ends with it. None: neither a text nor a call has come.
+    /// the signed or hidden reasoning before them. Reasoning at the end led to nothing, and
+    /// providers refuse an answer that ends with it. None: neither a text nor a call has come.
     pub(super) fn take_kept(&mut self) -> Option<Vec<Part>> {
         let mut parts = std::mem::take(self).parts;
         let last = parts.iter().rposition(has_content)?;

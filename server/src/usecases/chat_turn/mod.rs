@@ -51,6 +51,7 @@ use tonic::{Code, Status};
 use tracing::{Instrument as _, debug, info};
 
 pub(crate) use self::{
+    anew::check_question,
     event_stream::Events,
     request::{OnDisconnect, TurnPrompt, TurnRequest, answer_request_id, find_prompt},
 };

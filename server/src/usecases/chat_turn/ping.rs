@@ -75,21 +75,17 @@ impl TurnRun {
     /// Refuses a turn whose caller wants the cache of a provider to be kept warm that promises no
     /// time for which it keeps anything, or that is not asked to keep anything.
     pub(super) fn check_cache_ping(&self, model: &Model, setup: &TurnSetup) -> Result<(), Failure> {
-        if !self.turn.cache_ping {
-            return Ok(());
+        match why_not_kept(model, setup) {
+            Some(reason) if self.turn.cache_ping => Err(Failure::invalid(
+                "cache_ping",
+                format!("the provider of the model {} {reason}", model.name()),
+            )),
+            _ => Ok(()),
         }
-        let reason = match model.cache_rules().kind {
-            CacheKind::None | CacheKind::Implicit => "promises no time for which it caches",
-            CacheKind::Marked if !setup.asks_for_marks(model) => "is not asked to cache anything",
-            CacheKind::Marked | CacheKind::AnyPrefix | CacheKind::Breakpoints => return Ok(()),
-        };
-        Err(Failure::invalid(
-            "cache_ping",
-            format!("the provider of the model {} {reason}", model.name()),
-        ))
     }
 
-    /// Makes the call when it is due, in a task of its own. It is not made if too many wait.
+    /// Makes the call when it is due, in a task of its own. It is not made if too many wait, or if
+    /// another model has answered whose provider keeps nothing, or promises no time for it.
     pub(super) fn spawn_ping(
         &self,
         model: &Arc<Model>,
@@ -97,6 +93,9 @@ impl TurnRun {
         answer: MessageId,
         ping: Ping,
     ) {
+        if why_not_kept(model, setup).is_some() {
+            return;
+        }
         let Some(permit) = self.state.cache_pings.try_acquire(ping.context.len()) else {
             debug!("a provider's cache is not kept warm: too many calls wait");
             return;
@@ -129,6 +128,15 @@ impl TurnRun {
             PollWatchdog::for_task("cache ping"),
             work.in_current_span(),
         ));
+    }
+}
+
+/// Why the model's provider keeps nothing that could be kept for longer; None: it does.
+fn why_not_kept(model: &Model, setup: &TurnSetup) -> Option<&'static str> {
+    match model.cache_rules().kind {
+        CacheKind::None | CacheKind::Implicit => Some("promises no time for which it caches"),
+        CacheKind::Marked if !setup.asks_for_marks(model) => Some("is not asked to cache anything"),
+        CacheKind::Marked | CacheKind::AnyPrefix | CacheKind::Breakpoints => None,
     }
 }
 

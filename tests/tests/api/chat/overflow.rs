@@ -325,7 +325,14 @@ async fn a_wrong_token_ratio_does_not_make_a_provider_seem_to_truncate_prompts()
 
 /// An error with this status and an overflow in words that no list has.
 fn likely_too_long(status: u16) -> Script {
-    let message = "Sorry, 9100 tokens were sent, and this deployment reads 8192 tokens at most.";
+    likely_overflow(status, 9_100, 8_192)
+}
+
+/// As [`likely_too_long`], with these numbers of tokens.
+fn likely_overflow(status: u16, sent: usize, limit: usize) -> Script {
+    let message = format!(
+        "Sorry, {sent} tokens were sent, and this deployment reads {limit} tokens at most."
+    );
     let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
     Script::status(status, &[], &error.to_string())
 }
@@ -388,7 +395,42 @@ async fn a_likely_overflow_without_anything_to_truncate_is_not_repeated() {
     let model = ScriptedModel::start(|_| likely_too_long(400)).await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = app.conversation().await;
-    let outcome = conversation.chat("Anything?").await;
+    let outcome = conversation.chat(&prose(0, 500)).await;
+    assert_eq!(
+        outcome.attempts(),
+        [TRUNCATED],
+        "a try that changes nothing"
+    );
+    assert_refused(outcome.end, Code::FailedPrecondition, "MODEL_REFUSED", "");
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn the_tokens_that_were_sent_confirm_a_likely_overflow() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => {
+            // A token of these texts has about four characters.
+            let sent = request.raw.len() / 4;
+            likely_overflow(422, sent, sent - 1_000)
+        }
+        _ => found_it(request),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let outcome = conversation.chat("And the thirteenth?").await;
+    assert_eq!(outcome.attempts(), [TRUNCATED]);
+    let metrics = app.http_client().get("/metrics").await.text;
+    let counted = r#"anneal_overflows_likely_total{rule="sense-measured"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_error_about_far_more_tokens_than_were_sent_is_a_refusal() {
+    let model = ScriptedModel::start(|_| likely_too_long(400)).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let outcome = app.conversation().await.chat("Anything?").await;
+    assert_eq!(outcome.attempts(), [], "it is no overflow");
     assert_refused(outcome.end, Code::FailedPrecondition, "MODEL_REFUSED", "");
     assert_eq!(model.requests().len(), 1);
 }

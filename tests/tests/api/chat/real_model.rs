@@ -1,14 +1,22 @@
 //! Chat with a real model: its answers are streamed, and turns whose context exceeds its window are
-//! answered with a shorter context.
+//! answered with a shorter context. Turns are stopped and answered anew, and tools are called in a
+//! loop.
+
+use std::time::Instant;
 
 use anneal_core::model::Models;
 use anneal_llm::provider::Providers;
 use anneal_testkit::{
-    Llm, TestApp, TestConversation, TranscriptFolder, assistant, call, pb, prose, result,
-    start_llm, user,
+    Llm, TestApp, TestConversation, TranscriptFolder, TurnOutcome, assistant, call, pb, prose,
+    result, start_llm, user,
 };
-use pb::{AttemptReason, Pressure, chat_response::Event};
-use serde_json::json;
+use pb::{
+    AttemptReason, CancelOutcome, Pressure, Role,
+    chat_response::Event,
+    response_format::Format,
+    tool_choice::{Choice, Mode},
+};
+use serde_json::{Value, json};
 
 /// The model's name in the settings.
 const MODEL: &str = "smollm2";
@@ -18,11 +26,16 @@ const OUTPUT_TOKENS: u64 = 24;
 /// Starts an app whose settings give the model a window of 8,192 tokens, whatever its real window
 /// is.
 async fn start_app(llm: &Llm) -> TestApp {
+    start_app_with_answers_of(llm, OUTPUT_TOKENS).await
+}
+
+/// [`start_app`] with another limit of an answer in tokens.
+async fn start_app_with_answers_of(llm: &Llm, output_tokens: u64) -> TestApp {
     let provider =
         json!({"local": {"api": "openai", "url": llm.url, "first_byte_timeout_ms": 300_000}});
     let providers: Providers = serde_json::from_value(provider).expect("settings");
     let model = json!({
-        MODEL: {"provider": "local", "window_tokens": 8_192, "output_tokens": OUTPUT_TOKENS},
+        MODEL: {"provider": "local", "window_tokens": 8_192, "output_tokens": output_tokens},
     });
     let models: Models = serde_json::from_value(model).expect("settings");
     TestApp::with_models((providers, models), MODEL).await
@@ -149,4 +162,127 @@ async fn a_real_session_that_overflowed_in_pi_continues() {
         "the turn overflows and is answered"
     );
     assert_eq!(read_model_window(conversation).await, 2_048);
+}
+
+#[tokio::test]
+async fn a_real_turn_is_stopped_and_the_next_one_continues_after_what_has_come() {
+    let Some(llm) = start_llm(2_048) else { return };
+    // More than the model says before it is stopped.
+    let app = start_app_with_answers_of(&llm, 1_000).await;
+    let conversation = create_conversation(&app).await;
+    let turn = conversation
+        .chat("Tell me a long story about a fox and a raven.")
+        .request_id("r");
+    let mut stream = turn.clone().open().await.expect("begins");
+    let mut come = Vec::new();
+    while come.len() < 5 {
+        let response = stream.message().await.expect("the turn goes on");
+        match response.and_then(|response| response.event) {
+            Some(Event::TextDelta(piece)) => come.push(piece),
+            Some(Event::Done(done)) => panic!("the turn ends after {come:?}: {done:?}"),
+            Some(_) => {}
+            None => panic!("the turn ends after {come:?}"),
+        }
+    }
+    let began = Instant::now();
+    let cancelled = conversation.cancel_turn("r", Some(true)).await;
+    println!("stopped in {:.2?}", began.elapsed());
+    assert_eq!(cancelled.outcome(), CancelOutcome::Kept);
+    assert!(TurnOutcome::read(stream).await.done().stopped);
+    let answer = conversation.messages().await.pop().expect("the answer");
+    assert!(answer.stopped && answer.message_id == cancelled.answer_message_id);
+    let (_, kept) = conversation.texts_by_role().await.remove(1);
+    assert!(kept.starts_with(&come.concat()), "{kept:?}, {come:?}");
+    let repeated = turn.await;
+    assert!(repeated.done().replayed && repeated.done().stopped);
+    assert_eq!(repeated.text(), kept);
+
+    let mut next = conversation.chat("Say ok.");
+    next.ask.options = Some(pb::ChatOptions {
+        max_output_tokens: Some(OUTPUT_TOKENS),
+        ..Default::default()
+    });
+    let next = next.await;
+    assert!(!next.text().is_empty(), "{:?}", next.end);
+    println!("{kept:?}; {:?}", next.text());
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_real_turn_is_answered_anew_and_its_first_answer_is_chosen() {
+    let Some(llm) = start_llm(2_048) else { return };
+    let app = start_app(&llm).await;
+    let conversation = create_conversation(&app).await;
+    let first = conversation.chat("Name three colors.").await;
+    let second = conversation.regenerate().await;
+    assert_eq!(first.done().message_ids, [1, 2]);
+    assert_eq!(second.done().message_ids, [1, 3]);
+    assert!(!first.text().is_empty() && !second.text().is_empty());
+    let standing = async || conversation.texts_by_role().await;
+    assert_eq!(standing().await[1..], [(Role::Assistant, second.text())]);
+    conversation.choose(1, 1).await.expect("chooses");
+    assert_eq!(standing().await[1..], [(Role::Assistant, first.text())]);
+    let listed = conversation.alternatives(1).await;
+    let numbers: Vec<_> = listed.iter().map(|one| (one.number, one.current)).collect();
+    assert_eq!(numbers, [(2, false), (1, true)]);
+    let next = conversation.chat("Which one is yours?").await;
+    assert_eq!(next.done().answer_message_id, 5);
+    println!("{:?}, {:?}: {:?}", first.text(), second.text(), next.text());
+    conversation.verify().await;
+}
+
+/// The input of the tool: which of two boxes is opened.
+const BOX: &str = r#"{"type":"object","properties":{"box":{"type":"string","enum":["red","blue"]}},"required":["box"],"additionalProperties":false}"#;
+
+/// The template of this model has no tools: its server accepts them, and the model answers in words.
+/// What the server does enforce, with a grammar, is the shape of an answer. So the model chooses the
+/// input of the call as an answer of that shape.
+#[tokio::test]
+async fn a_real_turn_chooses_a_tools_input_and_answers_with_its_result() {
+    let Some(llm) = start_llm(2_048) else { return };
+    let app = start_app(&llm).await;
+    let conversation = create_conversation(&app).await;
+    let tools = pb::ChatOptions {
+        tools: vec![pb::Tool {
+            name: "look".into(),
+            description: "Looks into a box.".into(),
+            input_schema: BOX.into(),
+        }],
+        tool_choice: Some(pb::ToolChoice {
+            choice: Some(Choice::Mode(Mode::Required.into())),
+        }),
+        ..Default::default()
+    };
+    let mut required = conversation.chat("Look into the red box.");
+    required.ask.options = Some(tools.clone());
+    required.await.done();
+
+    let mut shaped = conversation.chat("Which box do you open, red or blue?");
+    shaped.ask.options = Some(pb::ChatOptions {
+        response_format: Some(pb::ResponseFormat {
+            format: Some(Format::JsonSchema(pb::response_format::JsonSchema {
+                name: "look".into(),
+                schema: BOX.into(),
+                strict: true,
+            })),
+        }),
+        ..Default::default()
+    });
+    let input = shaped.await.text();
+    let chosen: Value = serde_json::from_str(&input).expect("the grammar allows JSON only");
+    assert!(chosen == json!({"box": "red"}) || chosen == json!({"box": "blue"}));
+
+    conversation.append_all(vec![call("c1", &input)]).await;
+    let found = result("c1", "There is a brass key in the box.");
+    let mut answering = conversation.chat_all(vec![found]);
+    answering.ask.options = Some(pb::ChatOptions {
+        tool_choice: None,
+        ..tools
+    });
+    let outcome = answering.await;
+    assert!(!outcome.text().is_empty(), "{:?}", outcome.end);
+    // Question and answer twice, the call, its result, and the answer to it.
+    assert_eq!(outcome.done().message_ids, [6, 7]);
+    println!("{input}: {:?}", outcome.text());
+    conversation.verify().await;
 }

@@ -2,7 +2,7 @@
 
 use anneal_testkit::{
     Gate, Say, Script, ScriptedModel, TestApp, TurnOutcome, assert_refused, assistant, call, pb,
-    result, user,
+    prose, result, user,
 };
 use pb::Role;
 use tonic::Code;
@@ -88,6 +88,36 @@ async fn a_whole_tool_loop_is_withdrawn_with_its_answer() {
     let alternatives = conversation.alternatives(1).await;
     assert_eq!(ids(&alternatives[0].messages), [(2, 4)]);
     assert_eq!(ids(&alternatives[1].messages), [(5, 5)]);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_question_in_a_checkpoint_is_sent_again_also_if_an_earlier_one_ends_with_it() {
+    let model = numbered_answers().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    conversation.turn(&prose(0, 50), "Noted.").await;
+    conversation.turn("Why is that so?", "Because.").await;
+    conversation.append_all(vec![assistant("Still.")]).await;
+    app.run_jobs_until_idle().await;
+    for last in [3, 4] {
+        let ask = pb::ImportCheckpointRequest {
+            conversation_id: conversation.id.clone(),
+            request_id: format!("up to {last}"),
+            last_message_id: last,
+            summary: "They inspected turbines.".into(),
+            ..Default::default()
+        };
+        let imported = app.contexts().import_checkpoint(ask).await;
+        imported.expect("imports");
+    }
+    let outcome = conversation.regenerate().await;
+    assert_eq!(outcome.done().message_ids, [3, 6]);
+    let sent = model.requests()[0].texts().concat();
+    assert!(
+        sent.contains("Why is that so?") && !sent.contains("They inspected turbines."),
+        "{sent}"
+    );
     conversation.verify().await;
 }
 

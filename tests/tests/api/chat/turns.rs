@@ -15,7 +15,7 @@ async fn a_chat_stores_question_and_answer_and_reports_usage() {
             input: 900,
             cached: 600,
             output: 7,
-            written: 0,
+            ..ReportedUsage::default()
         };
         Script::openai(&["The ferry ", "leaves at nine."], counted)
     })
@@ -537,8 +537,8 @@ async fn done_says_what_the_providers_cache_held_and_a_replay_says_the_same() {
     let reported = ReportedUsage {
         input: 1_000,
         cached: 300,
-        written: 0,
         output: 7,
+        ..ReportedUsage::default()
     };
     let model = ScriptedModel::start(move |_| Script::openai(&["Yes."], reported)).await;
     let app = TestApp::with_scripted_model(&model).await;

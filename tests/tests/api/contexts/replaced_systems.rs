@@ -3,11 +3,15 @@
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
+use anneal_core::tokens::Encoding;
 use anneal_testkit::{
-    AnnealBinary, Folder, Rendered, Script, ScriptedModel, TestApp, TestConversation, assistant,
-    call, message, pb, prose, result, sentence, user,
+    AnnealBinary, Folder, Rendered, Say, Script, ScriptedModel, TestApp, TestConversation,
+    assistant, call, message, pb, prose, result, sentence, user,
 };
-use pb::{CheckpointTrigger, Format, Reason, Representation, Role, Segment, part::Part};
+use pb::{
+    AttemptReason, CheckpointTrigger, Format, Pressure, Reason, Representation, Role, Segment,
+    part::Part,
+};
 use serde_json::{Value, json};
 
 use crate::contexts::conversation_with_profile;
@@ -84,9 +88,32 @@ async fn row_Z4_messages_of_one_role_are_merged_and_each_entry_keeps_its_message
     );
 }
 
+/// OpenAI's error of a context that is too long.
+const OVERFLOW: &str = r#"{"error":{"message":"Your input exceeds the context window of this model.",
+    "type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#;
+
+/// Appends six turns of about 260 tokens.
+async fn append_six_turns(conversation: &TestConversation<'_>) {
+    for n in 0..6 {
+        conversation
+            .turn(&prose(n * 12, 6), &prose(n * 12 + 6, 6))
+            .await;
+    }
+}
+
 #[tokio::test]
 async fn row_Z7_compaction_follows_a_token_threshold_an_overflow_or_a_request() {
-    let app = TestApp::start().await;
+    // The model refuses a context without a summary.
+    let model = ScriptedModel::start(|request| {
+        let is_compacted = request.texts()[0].starts_with("[Summary of the conversation");
+        if is_compacted {
+            Script::says(request, [Say::text("Filed.")])
+        } else {
+            Script::status(400, &[], OVERFLOW)
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
     let by_tokens = app
         .conversation_with_policy(pb::Policy {
             token_threshold: Some(1_000),
@@ -94,11 +121,7 @@ async fn row_Z7_compaction_follows_a_token_threshold_an_overflow_or_a_request() 
             ..Default::default()
         })
         .await;
-    for n in 0..6 {
-        by_tokens
-            .turn(&prose(n * 12, 6), &prose(n * 12 + 6, 6))
-            .await;
-    }
+    append_six_turns(&by_tokens).await;
     app.run_jobs_until_idle().await;
     assert_eq!(
         by_tokens.checkpoints().await[0].trigger(),
@@ -113,21 +136,34 @@ async fn row_Z7_compaction_follows_a_token_threshold_an_overflow_or_a_request() 
         .checkpoint
         .expect("a checkpoint");
     assert_eq!(compaction.trigger(), CheckpointTrigger::Manual);
+    assert_eq!(model.requests().len(), 0, "no model was called");
 
     let by_overflow = app.conversation().await;
-    for n in 0..6 {
-        by_overflow
-            .turn(&prose(n * 12, 6), &prose(n * 12 + 6, 6))
-            .await;
-    }
-    let ask = pb::BuildContextRequest {
-        pressure: pb::Pressure::Compact.into(),
-        ..Default::default()
-    };
-    let built = by_overflow.build(ask).await.expect("builds");
-    assert_eq!(built.0.messages[0].segment(), Segment::CheckpointSummary);
+    append_six_turns(&by_overflow).await;
     app.run_jobs_until_idle().await;
-    assert_eq!(by_overflow.checkpoints().await.len(), 1);
+    assert_eq!(
+        by_overflow.checkpoints().await,
+        [],
+        "no threshold is reached"
+    );
+    let outcome = by_overflow.chat("Was it filed?").await;
+    assert_eq!(outcome.text(), "Filed.");
+    let last_attempt = outcome.attempts().pop().expect("the first was refused");
+    assert_eq!(
+        (last_attempt.1, last_attempt.2),
+        (Pressure::Compact, AttemptReason::Overflow)
+    );
+    app.run_jobs_until_idle().await;
+    let [checkpoint] = &by_overflow.checkpoints().await[..] else {
+        panic!("the overflow makes one checkpoint")
+    };
+    assert!(checkpoint.last_message_id < 12, "{checkpoint:?}");
+    let next = by_overflow.chat("By whom?").await;
+    assert_eq!(
+        (next.text().as_str(), next.done().attempts),
+        ("Filed.", 1),
+        "the next context begins with the checkpoint's summary"
+    );
 }
 
 #[tokio::test]
@@ -142,7 +178,11 @@ async fn row_Z8_forty_one_messages_make_a_checkpoint_and_forty_do_not() {
     let [checkpoint] = &conversation.checkpoints().await[..] else {
         panic!("one checkpoint")
     };
-    assert_eq!(checkpoint.trigger(), CheckpointTrigger::Messages);
+    assert_eq!(
+        (checkpoint.trigger(), checkpoint.last_message_id),
+        (CheckpointTrigger::Messages, 40),
+        "the question is kept"
+    );
 }
 
 #[tokio::test]
@@ -300,7 +340,7 @@ async fn row_P5_above_80_000_tokens_a_compaction_keeps_20_turns_and_reports_both
         "20 turns are kept"
     );
     assert!(
-        compaction.tokens_before >= 80_000,
+        compaction.tokens_before > 80_000,
         "{}",
         compaction.tokens_before
     );
@@ -309,6 +349,49 @@ async fn row_P5_above_80_000_tokens_a_compaction_keeps_20_turns_and_reports_both
         "{}",
         compaction.tokens_after
     );
+}
+
+/// A text of exactly this many tokens, at least 1,000.
+fn text_of(start: usize, tokens: u64) -> String {
+    let counter = Encoding::O200kBase.counter();
+    let text = prose(start, 35);
+    let missing = tokens - counter.count(&text).get();
+    let text = text + &" word".repeat(missing as usize);
+    assert_eq!(counter.count(&text).get(), tokens);
+    text
+}
+
+#[tokio::test]
+async fn row_P5_exactly_80_000_tokens_make_no_compaction_and_one_more_makes_one() {
+    let app = TestApp::start().await;
+    for (first, covered) in [(1_000, None), (1_001, Some(40))] {
+        let conversation = conversation_with_profile(&app, "ai-panel").await;
+        for n in 0..40 {
+            let asked = if n == 0 { first } else { 1_000 };
+            conversation
+                .turn(&text_of(n * 70, asked), &text_of(n * 70 + 35, 1_000))
+                .await;
+        }
+        app.run_jobs_until_idle().await;
+        let total = conversation.conversation().await.token_total;
+        let total = total.expect("has a total");
+        assert_eq!(
+            (total.tokens, total.estimated_messages),
+            (79_000 + first, 0)
+        );
+        let last_covered: Vec<i64> = conversation
+            .checkpoints()
+            .await
+            .iter()
+            .map(|checkpoint| checkpoint.last_message_id)
+            .collect();
+        assert_eq!(
+            last_covered,
+            Vec::from_iter(covered),
+            "{} tokens; 20 turns are kept",
+            total.tokens
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Small messages are counted when they are appended. They need no counting job, except where a
 //! trigger may be reached.
 
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
+
 use anneal_core::{
     caller::{Caller, TenantId},
     model::Models,
@@ -167,6 +169,55 @@ async fn a_worker_counts_a_large_message_and_those_that_follow_it() {
     );
     assert_eq!(tokens(&append_large().await), estimated);
     assert!(!tokens(&conversation.append("again").await)[0].1);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn row_D8_appends_count_small_messages_and_workers_count_large_ones_and_summarize() {
+    let app = TestApp::start().await;
+    let mut policy = pb::Policy {
+        max_message_count: Some(4),
+        keep_recent_turns: Some(1),
+        large_message_threshold: Some(1_000),
+        ..Default::default()
+    };
+    policy.set_large_summaries(pb::LargeSummaries::Eager);
+    let conversation = app.conversation_with_policy(policy).await;
+    // Until its first job, a conversation's trigger bounds are not known.
+    conversation.append(&prose(500, 6)).await;
+    app.run_jobs_until_idle().await;
+
+    let small = tokens(&conversation.append_all(vec![assistant("noted")]).await);
+    let counter = Encoding::O200kBase.counter();
+    assert_eq!(small, [(counter.count("noted").get(), false)]);
+    assert_eq!(stored_tokens(&conversation).await[1], small[0]);
+    assert_eq!(
+        conversation.jobs().await,
+        [],
+        "a small message needs no job"
+    );
+
+    let large = prose(0, 400);
+    assert!(large.len() > 16 * 1024);
+    conversation.append(&large).await;
+    conversation.append_all(vec![assistant("read")]).await;
+    let stored = stored_tokens(&conversation).await;
+    assert!(stored[2].1, "a large message is not counted: {stored:?}");
+    let kinds =
+        |jobs: Vec<pb::Job>| -> Vec<pb::JobKind> { jobs.iter().map(pb::Job::kind).collect() };
+    assert_eq!(
+        kinds(conversation.jobs().await),
+        [pb::JobKind::CountTokens],
+        "nothing but counting is decided by an append"
+    );
+    assert!(conversation.message(3).await.summary.is_none());
+    assert_eq!(conversation.checkpoints().await, []);
+
+    app.run_jobs_until_idle().await;
+    let stored = stored_tokens(&conversation).await;
+    assert_eq!(stored[2], (counter.count(&large).get(), false));
+    assert!(conversation.message(3).await.summary.is_some());
+    assert_eq!(conversation.checkpoints().await.len(), 1, "four messages");
     conversation.verify().await;
 }
 

@@ -97,6 +97,13 @@ async fn a_choice_that_cannot_be_made_is_a_problem() {
         let refused = choose(&web, &conversation.id, number, &json!({})).await;
         refused.assert_problem(status, reason, "number");
     }
+    let unknown = format!(
+        "/api/agents/a/sessions/{}/messages/99/alternatives/1/choose",
+        conversation.id
+    );
+    HttpResponse::send(web.json("POST", &unknown, &json!({})))
+        .await
+        .assert_problem(404, "MESSAGE_NOT_FOUND", "messageId");
     let refused = choose(
         &web,
         &conversation.id,

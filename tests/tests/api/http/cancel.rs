@@ -56,6 +56,22 @@ async fn what_has_come_of_a_stopped_answer_is_kept_or_dropped() {
             ),
             "{query}: {done}"
         );
+        // A reader who was away gets the same end.
+        let web = app.http_client();
+        let again = web.resume(&agent, &received[0].id, None).await;
+        let again = again.rest().await;
+        let text = if answer > 0 { "Once" } else { "" };
+        let done = &again.last().expect("there are events").data;
+        assert_eq!(
+            (
+                text_of(&again).as_str(),
+                &done["stopped"],
+                &done["answerMessageId"],
+                &done["replayed"]
+            ),
+            (text, &json!(true), &json!(answer), &json!(true)),
+            "{query}: {done}"
+        );
         let history = app
             .http_client()
             .get(&format!("/api/agents/{agent}/sessions/{session}"))
@@ -95,6 +111,14 @@ async fn a_turn_that_does_not_run_is_not_stopped() {
             .await
             .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
     }
+    let waited = stop(&app, "a", &session, "?requestId=r&wait=30").await;
+    assert_eq!(waited.json(), stopped("answered", 2));
+    stop(&app, "a", &session, "?wait=31")
+        .await
+        .assert_problem(400, "LIMIT_EXCEEDED", "wait");
+    stop(&app, "a", &session, "?requestId=%00")
+        .await
+        .assert_problem(400, "INVALID_FIELD", "requestId");
     stop(&app, "a", &session, "?keep=perhaps")
         .await
         .assert_problem(400, "INVALID_FIELD", "keep");

@@ -9,6 +9,7 @@
 //! - `cancel`: turns are stopped
 //! - `changes`: messages are withdrawn and restored
 //! - `edits`: messages are edited, and histories show withdrawn ones
+//! - `fallbacks`: other models, expected messages and pings of the cache
 //! - `forks`: sessions are forked
 //! - `sessions`: list, read, change and delete sessions; their compactions
 //! - `events`: a watch of a session as server-sent events
@@ -26,6 +27,7 @@ mod edits;
 mod event_ids;
 mod events;
 mod examples;
+mod fallbacks;
 mod first_turns;
 mod forks;
 mod openapi;

@@ -1,6 +1,6 @@
 //! The OpenAPI description matches the routes of the server.
 
-use anneal_testkit::{HttpResponse, TestApp};
+use anneal_testkit::{HttpResponse, TestApp, request_fields::every_field};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -70,6 +70,13 @@ async fn every_reference_in_the_description_resolves() {
     let schemas = &described["components"]["schemas"];
     for (schema, field) in [
         ("Session", "messageCount"),
+        ("Session", "chatOptions"),
+        ("SessionPatch", "chatOptions"),
+        ("ChatOptions", "maxOutputTokens"),
+        ("ChatBody", "toolResults"),
+        ("TurnDone", "fallbacks"),
+        ("CancelledTurn", "answerMessageId"),
+        ("Alternative", "questionVersion"),
         ("MessageChange", "voidCheckpoints"),
         ("MessagePatch", "expectedVersion"),
         ("SessionHistory", "compactions"),
@@ -81,6 +88,44 @@ async fn every_reference_in_the_description_resolves() {
             "{schema} lacks {field}: {text}"
         );
     }
+}
+
+#[tokio::test]
+async fn every_field_of_a_turns_request_is_in_its_body() {
+    // The session has another name, messages and options are fields of their own, the system prompt
+    // is the session's, and a turn always goes on without its reader.
+    const OTHERS: [&str; 5] = [
+        "conversation_id",
+        "messages",
+        "options",
+        "system_prompt",
+        "on_disconnect",
+    ];
+    let app = TestApp::start().await;
+    let described = app.http_client().get("/openapi.json").await.json();
+    let body = &described["components"]["schemas"]["ChatBody"]["properties"];
+    let mut compared = 0;
+    for field in every_field().iter().filter(|field| field.rpc == "Chat") {
+        let path = field.path();
+        let name = path.strip_prefix("options.").unwrap_or(&path);
+        if name.contains('.') || OTHERS.contains(&name) {
+            continue;
+        }
+        let name = camel(name);
+        assert!(body[&name].is_object(), "{path}: {body}");
+        compared += 1;
+    }
+    assert!(compared >= 20, "{compared}");
+}
+
+/// `expectedLastMessageId` for `expected_last_message_id`.
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        let (initial, rest) = word.split_at(1);
+        name + &initial.to_uppercase() + rest
+    })
 }
 
 fn collect_references(value: &Value, references: &mut Vec<String>) {

@@ -6,6 +6,8 @@ use anneal_testkit::{
 };
 use serde_json::{Value, json};
 
+use crate::http::session_of;
+
 /// The answer that a reader received: its text and its reasoning, each joined, the inputs of its
 /// tool calls, and the numbers of `started` and `done` events.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
@@ -189,6 +191,52 @@ async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
         "two readers both get all events"
     );
     assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_turn_whose_only_reader_goes_away_is_answered_and_can_be_resumed() {
+    // After `started`, and after the first word.
+    for seen in [1, 2] {
+        let (gate, model) = start_model_with_gated_words().await;
+        let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+        let web = app.http_client();
+        let mut events = web.open_chat("a", &request_body()).await;
+        let mut received = events.take(1).await;
+        if seen == 2 {
+            // The role and the first word.
+            gate.open(2);
+            received.extend(events.take(1).await);
+        }
+        drop(events);
+        model.wait_for_calls(1).await;
+        let closed = tokio::time::timeout(
+            std::time::Duration::from_secs(1),
+            model.wait_for_closed_calls(1),
+        )
+        .await;
+        assert!(closed.is_err(), "the call goes on without a reader");
+        gate.open_for_ever();
+        let session = session_of(&received);
+        let path = format!("/api/agents/a/sessions/{session}");
+        eventually("the answer is stored", async || {
+            web.get(&path).await.json()["messageCount"] == json!(2)
+        })
+        .await;
+        let last = &received.last().expect("started").id;
+        let rest = web.resume("a", last, None).await.rest().await;
+        received.extend(rest);
+        let answer = ReceivedAnswer::of(&received);
+        assert_eq!(
+            (
+                answer.text.as_str(),
+                answer.started_events,
+                answer.done_events
+            ),
+            ("one two three", 1, 1),
+            "{seen}"
+        );
+        assert_eq!(model.requests().len(), 1);
+    }
 }
 
 #[tokio::test]

@@ -95,6 +95,62 @@ async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
 }
 
 #[tokio::test]
+async fn options_of_a_session_are_changed_shown_and_used() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let started = web.chat("a", &json!({"message": "One?"})).await;
+    let session = started[0].data["sessionId"].as_str().expect("named");
+    let path = format!("/api/agents/a/sessions/{session}");
+    let change = async |body: Value| HttpResponse::send(web.json("PATCH", &path, &body)).await;
+    let options = json!({
+        "tools": [{"name": "look_up", "description": "Looks.", "inputSchema": {"type": "object"}}],
+        "toolChoice": {"mode": "auto"},
+        "responseFormat": {"jsonSchema": {"name": "a", "schema": {"n": 1}, "strict": true}},
+        "temperature": 0.25,
+        "stop": ["END"],
+        "maxOutputTokens": 100,
+    });
+    let changed = change(json!({"chatOptions": options})).await;
+    assert_eq!(
+        (changed.status, &changed.json()["chatOptions"]),
+        (200, &options)
+    );
+    assert_eq!(web.get(&path).await.json()["chatOptions"], options);
+    let listed = web.get("/api/agents/a/sessions").await.json();
+    assert_eq!(listed["sessions"][0].get("chatOptions"), None);
+    web.chat("a", &json!({"message": "Two?", "sessionId": session}))
+        .await;
+    let body = json!({"message": "Three?", "sessionId": session, "temperature": 0.5});
+    web.chat("a", &body).await;
+    let sent = |request: usize| {
+        let body = &model.requests()[request].body;
+        let tool = body["tools"][0]["function"]["name"].clone();
+        (tool, body["temperature"].clone())
+    };
+    let tool = || json!("look_up");
+    assert_eq!(sent(0), (Value::Null, Value::Null));
+    assert_eq!(sent(1), (tool(), json!(0.25)));
+    assert_eq!(sent(2), (tool(), json!(0.5)), "the turn's own come first");
+    let removed = change(json!({"chatOptions": {}})).await;
+    assert_eq!(
+        (removed.status, removed.json().get("chatOptions")),
+        (200, None)
+    );
+    for (options, field) in [
+        (json!({"topP": 1.5}), "chatOptions.topP"),
+        (json!({"toolChoice": {}}), "chatOptions.toolChoice"),
+        (
+            json!({"tools": [{"name": "a b"}]}),
+            "chatOptions.tools[0].name",
+        ),
+    ] {
+        let refused = change(json!({"chatOptions": options})).await;
+        refused.assert_problem(400, "INVALID_FIELD", field);
+    }
+}
+
+#[tokio::test]
 async fn row_P4_listed_sessions_always_equal_the_stored_rows() {
     let app = TestApp::start().await;
     let (web, conversation) = (app.http_client(), create_session(&app, "a").await);

@@ -127,6 +127,20 @@ async fn a_question_is_answered_again_and_an_edited_one_is_answered() {
     let edited = web.chat("a", &edit).await;
     assert_eq!(text_of(&edited), "3.");
     assert_eq!(model.requests()[2].texts(), ["And now?"]);
+    let rest = web.resume("a", &edited[0].id, Some(&edit)).await;
+    assert_eq!(text_of(&rest.rest().await), "3.");
+    let other = json!({"sessionId": session, "editMessageId": 1, "message": "And then?"});
+    for body in [other, json!({})] {
+        let refused = web.json("POST", CHAT, &body);
+        let refused = HttpResponse::send(refused.header("last-event-id", &edited[0].id)).await;
+        refused.assert_problem(409, "REQUEST_ID_REUSED", "");
+    }
+    let message = web.json("POST", CHAT, &json!({"message": "And then?"}));
+    let refused = HttpResponse::send(message.header("last-event-id", &edited[0].id)).await;
+    refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
+    let read = web.get(&format!("/api/agents/a/sessions/{session}")).await;
+    assert_eq!(read.json()["messageCount"], 4, "nothing is stored");
+    assert_eq!(model.requests().len(), 3, "a resumption calls no model");
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@
 
 use anneal_core::{caller::TenantId, job::JobKind, message::MessageId};
 use anneal_store::FinishOutcome;
-use anneal_testkit::{TestApp, TestConversation, assert_refused, assistant, pb, sentence, user};
+use anneal_testkit::{
+    TestApp, TestConversation, assert_refused, assistant, pb, prose, sentence, user,
+};
 use pb::{CheckpointTrigger, CompactOutcome};
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -25,37 +27,73 @@ async fn create_counted_conversation(app: &TestApp, messages: usize) -> TestConv
     conversation
 }
 
+/// Creates a conversation with claw0's profile and this many counted messages of about 440 tokens,
+/// in alternating roles.
+async fn create_claw0_conversation(app: &TestApp, messages: usize) -> TestConversation<'_> {
+    let policy = pb::Policy {
+        profile: "claw0".into(),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    for n in 0..messages {
+        let text = prose(n * 20, 20);
+        let message = if n % 2 == 0 {
+            user(&text)
+        } else {
+            assistant(&text)
+        };
+        conversation.append_all(vec![message]).await;
+    }
+    app.run_jobs_until_idle().await;
+    conversation
+}
+
+/// Compacts a conversation of claw0 with this many messages on request, and asserts that exactly
+/// the first `summarized` are summarized; 0: the outcome is NO_PROGRESS.
+async fn assert_summarizes(app: &TestApp, messages: usize, summarized: i64) {
+    let conversation = create_claw0_conversation(app, messages).await;
+    let done = conversation.compact("r1", "").await;
+    if summarized == 0 {
+        assert_eq!(
+            done.outcome(),
+            CompactOutcome::NoProgress,
+            "{messages} messages: four of them stay"
+        );
+        assert_eq!(conversation.checkpoints().await, []);
+    } else {
+        assert_eq!(
+            done.outcome(),
+            CompactOutcome::Created,
+            "{messages} messages"
+        );
+        let checkpoint = done.checkpoint.expect("CREATED has a checkpoint");
+        assert_eq!(
+            checkpoint.last_message_id, summarized,
+            "{messages} messages"
+        );
+        assert!(checkpoint.tokens_after < checkpoint.tokens_before);
+        assert_eq!(checkpoint.trigger(), CheckpointTrigger::Manual);
+        assert_eq!(conversation.checkpoints().await, [checkpoint]);
+    }
+    let built = conversation.context().await;
+    built.assert_covers(messages as i64);
+    conversation.verify().await;
+    assert!(conversation.jobs().await.is_empty());
+}
+
 #[tokio::test]
-async fn row_C4_conversations_of_up_to_five_messages_are_compacted_if_they_can_be_cut() {
+async fn row_C4_of_up_to_five_messages_only_the_first_of_five_is_summarized() {
     let app = TestApp::start().await;
-    for count in 0..=5_usize {
-        let conversation = create_counted_conversation(&app, count).await;
-        let done = conversation.compact("r1", "").await;
-        let built = conversation.context().await;
-        built.assert_covers(count as i64);
-        conversation.verify().await;
-        assert!(conversation.jobs().await.is_empty());
-        match done.outcome() {
-            CompactOutcome::Created => {
-                let checkpoint = done.checkpoint.clone().expect("CREATED has a checkpoint");
-                assert!(
-                    count >= 2 && checkpoint.last_message_id < count as i64,
-                    "{count}: {checkpoint:?}"
-                );
-                assert!(checkpoint.tokens_after < checkpoint.tokens_before);
-                assert_eq!(checkpoint.trigger(), CheckpointTrigger::Manual);
-                assert_eq!(conversation.checkpoints().await, [checkpoint]);
-            }
-            CompactOutcome::NoProgress => assert!(conversation.checkpoints().await.is_empty()),
-            other => panic!("{other:?} with {count} messages"),
-        }
-        if count <= 1 {
-            assert_eq!(
-                done.outcome(),
-                CompactOutcome::NoProgress,
-                "{count} messages"
-            );
-        }
+    for (messages, summarized) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 1)] {
+        assert_summarizes(&app, messages, summarized).await;
+    }
+}
+
+#[tokio::test]
+async fn row_C4_the_oldest_half_is_summarized_and_at_least_four_messages_stay() {
+    let app = TestApp::start().await;
+    for (messages, summarized) in [(6, 2), (7, 3), (10, 5), (20, 10)] {
+        assert_summarizes(&app, messages, summarized).await;
     }
 }
 

@@ -59,7 +59,7 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
                 input: 1_200,
                 cached: 900,
                 output: 7,
-                written: 0,
+                ..ReportedUsage::default()
             };
             Script::openai(&["The ferry ", "leaves at nine."], usage).gated(&gate)
         }
@@ -145,6 +145,11 @@ async fn ctrl_c_stops_the_answer_keeps_what_has_come_and_retry_asks_again() {
         read_messages(&app).await,
         [from_user("Tell me everything"), from_model("Half of an")]
     );
+    terminal.enter("/show 2");
+    terminal
+        .wait_for_text("it was stopped before its end")
+        .await;
+    terminal.wait_for_prompt("stops>").await;
     terminal.enter("/retry");
     terminal
         .wait_for_text("1 earlier answer is kept: /alternatives lists them")

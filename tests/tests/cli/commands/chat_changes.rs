@@ -174,10 +174,11 @@ async fn edit_sends_another_text_instead_of_the_newest_question() {
     let expected = numbered([
         (1, "When?"),
         (2, "Answer 1."),
-        (5, "From where?"),
-        (6, "Answer 3."),
+        (3, "From where?"),
+        (5, "Answer 3."),
     ]);
     assert_eq!(texts(&conversation).await, expected);
+    assert_eq!(conversation.message(3).await.version, 2);
     let sent = model.requests()[2].texts();
     assert!(
         sent.contains(&"From where?".to_owned())
@@ -185,27 +186,100 @@ async fn edit_sends_another_text_instead_of_the_newest_question() {
             && !sent.contains(&"Answer 2.".to_owned()),
         "{sent:?}"
     );
+    assert!(
+        ran.err.contains("1 earlier answer is kept: /alternatives"),
+        "{ran:?}"
+    );
 }
 
 #[tokio::test]
-async fn a_refused_edit_can_be_undone_by_redo() {
+async fn an_answer_to_an_earlier_text_is_listed_but_not_chosen() {
+    let model = numbering_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let ran = run_chat(
+        &app,
+        "From wear?\n/edit From where?\n/retry\n/alternatives\n",
+    )
+    .await;
+    let rows = "  1 (to an earlier text)  Answer 1.\n  2  Answer 2.\n* 3  Answer 3.\n";
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (
+            Some(0),
+            format!("Answer 1.\nAnswer 2.\nAnswer 3.\n{rows}").as_str()
+        ),
+        "{ran:?}"
+    );
+    let refused = run_chat(&app, "/choose 1\n").await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused
+            .err
+            .contains("answer 1 (message 2) is to an earlier text of your message"),
+        "{refused:?}"
+    );
+    let conversation = only_conversation(&app).await;
+    assert_eq!(
+        texts(&conversation).await,
+        numbered([(1, "From where?"), (4, "Answer 3.")])
+    );
+    let chosen = run_chat(&app, "/choose 2\n").await;
+    assert_eq!(chosen.code, Some(0), "{chosen:?}");
+    assert_eq!(
+        texts(&conversation).await,
+        numbered([(1, "From where?"), (3, "Answer 2.")])
+    );
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn redo_restores_what_was_undone_but_no_edit() {
+    let model = numbering_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = create_conversation(&app).await;
+    conversation.turn("From wear?", "Nowhere.").await;
+    let terminal = start_chat(&app, &Folder::new(), &["--user", "piper"]);
+    terminal.wait_for_prompt("From wear?>").await;
+    terminal.enter("/edit From where?");
+    terminal.wait_for_text("Answer 1.").await;
+    // The title follows the first message.
+    terminal.wait_for_prompt("From where?>").await;
+    let edited = numbered([(1, "From where?"), (3, "Answer 1.")]);
+    assert_eq!(texts(&conversation).await, edited);
+    terminal.enter("/redo");
+    terminal
+        .wait_for_text("nothing was undone since your last message")
+        .await;
+    terminal.wait_for_prompt("From where?>").await;
+    assert_eq!(texts(&conversation).await, edited);
+    terminal.enter("/undo");
+    terminal.wait_for_text("withdrawn: messages 1, 3").await;
+    terminal.wait_for_prompt(">").await;
+    assert_eq!(texts(&conversation).await, []);
+    terminal.enter("/redo");
+    terminal.wait_for_text("restored: messages 1, 3").await;
+    terminal.wait_for_prompt("From where?>").await;
+    assert_eq!(texts(&conversation).await, edited);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_refused_edit_changes_nothing() {
     let app = TestApp::start().await;
     let conversation = create_conversation(&app).await;
     conversation.turn("When?", "At nine.").await;
     let terminal = start_chat(&app, &Folder::new(), &["--user", "piper"]);
     terminal.wait_for_prompt("When?>").await;
-    // Without a model, the server stores nothing of the new message.
+    let etag = conversation.conversation().await.etag;
+    // Without a model, the server refuses the turn.
     terminal.enter("/edit From where?");
     terminal.wait_for_text("no model is configured").await;
-    terminal.wait_for_prompt(">").await;
-    assert_eq!(texts(&conversation).await, []);
-    terminal.enter("/redo");
-    terminal.wait_for_text("restored: messages 1-2").await;
     terminal.wait_for_prompt("When?>").await;
     assert_eq!(
         texts(&conversation).await,
         numbered([(1, "When?"), (2, "At nine.")])
     );
+    assert_eq!(conversation.conversation().await.etag, etag);
 }
 
 #[tokio::test]
@@ -239,7 +313,7 @@ async fn undo_and_edit_of_a_message_that_was_not_stored_withdraw_nothing() {
 }
 
 #[tokio::test]
-async fn edit_withdraws_a_message_that_is_stored_although_the_connection_was_lost() {
+async fn edit_replaces_a_message_that_is_stored_although_the_connection_was_lost() {
     let model = ScriptedModel::start(|request| match request.nth {
         0 => Script::says(request, [Say::text("Never read.")]).hanging_after(0),
         _ => Script::says(request, [Say::text("From the harbor.")]),
@@ -263,14 +337,13 @@ async fn edit_withdraws_a_message_that_is_stored_although_the_connection_was_los
     assert_eq!(conversation.messages().await.len(), 3);
 
     terminal.enter("/edit From where?");
-    terminal.wait_for_text("withdrawn: message 3").await;
     terminal.wait_for_text("From the harbor.").await;
     terminal.wait_for_prompt("When?>").await;
     let expected = numbered([
         (1, "When?"),
         (2, "At nine."),
-        (4, "From where?"),
-        (5, "From the harbor."),
+        (3, "From where?"),
+        (4, "From the harbor."),
     ]);
     assert_eq!(texts(&conversation).await, expected);
     conversation.verify().await;

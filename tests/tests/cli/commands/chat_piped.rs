@@ -2,7 +2,8 @@
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
-use anneal_testkit::{AnnealBinary, CommandOutput, Folder, ScriptedModel, TestApp, pb};
+use anneal_testkit::{AnnealBinary, CommandOutput, Folder, Script, ScriptedModel, TestApp, pb};
+use serde_json::json;
 
 use crate::commands::BINARY;
 
@@ -96,4 +97,35 @@ async fn the_first_failure_ends_a_chat_that_reads_a_pipe() {
         [0],
         "the first chat stored no message, and the second created no conversation"
     );
+}
+
+#[tokio::test]
+async fn another_model_answers_and_the_one_that_did_not_is_named() {
+    let a = ScriptedModel::start(|_| Script::status(500, &[], "{}")).await;
+    let b = ScriptedModel::saying("From b.").await;
+    let providers = json!({
+        "one": {"api": "openai", "url": a.url()},
+        "two": {"api": "openai", "url": b.url()},
+    });
+    let models = json!({
+        "a": {"provider": "one", "window_tokens": 8_192},
+        "b": {"provider": "two", "window_tokens": 8_192},
+    });
+    let settings = (
+        serde_json::from_value(providers).expect("settings"),
+        serde_json::from_value(models).expect("settings"),
+    );
+    let app = TestApp::with_models(settings, "b").await;
+    let options = ["--model", "a", "--fallback-model", "b"];
+    let ran = run_chat(&app, &options, "hello\n").await;
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "From b.\n"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.err.contains("a did not answer (MODEL_UNAVAILABLE)"),
+        "{ran:?}"
+    );
+    assert_eq!((a.requests().len(), b.requests().len()), (1, 1));
 }

@@ -15,7 +15,7 @@ async fn start_gated_model(gate: &Gate) -> ScriptedModel {
             input: 1_200,
             cached: 900,
             output: 7,
-            written: 0,
+            ..ReportedUsage::default()
         };
         Script::openai(&["The ferry ", "leaves at nine."], usage).gated(&gate)
     })

@@ -4,7 +4,8 @@
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
-    ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb, user,
+    ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb,
+    pi_message, pi_session, skip_outside_gate, user,
 };
 
 use crate::files::BINARY;
@@ -93,17 +94,43 @@ async fn row_C1_a_claw0_session_is_imported_and_exported_without_loss() {
             "80 True",
             "{ran:?}"
         ),
-        Err(_) => println!("skipped: claw0's reader needs python3"),
+        Err(_) => skip_outside_gate("claw0's reader needs python3"),
     }
 }
 
+/// Imports a file, and exports each of its conversations to every format and imports it again
+/// without loss. Returns how many conversations and messages the file has.
+async fn check_every_format(imports: &ImportFolder<'_>, path: &str) -> (usize, usize) {
+    let conversations = imports.import_ok(&[path]).await;
+    let mut messages = 0;
+    for conversation in &conversations {
+        let original_messages = conversation.as_new_messages().await;
+        assert!(!original_messages.is_empty(), "{path}");
+        for format in ["pi", "claw0", "openai", "anthropic", "sharegpt", "zeroclaw"] {
+            assert!(
+                export_and_import(imports, &conversation.id, format).await == original_messages,
+                "{path} exported as {format}"
+            );
+        }
+        conversation.verify().await;
+        messages += original_messages.len();
+    }
+    (conversations.len(), messages)
+}
+
 #[tokio::test]
-async fn row_P7_real_files_are_imported_and_exported_without_loss() {
+async fn row_P7_files_are_imported_and_exported_without_loss_real_ones_where_they_are() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("claw0.jsonl", &claw0_session(3));
+    let entries = [pi_message("user", "Who?"), pi_message("assistant", "I.")];
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    for (path, messages) in [("claw0.jsonl", 12), ("pi.jsonl", 2)] {
+        assert_eq!(check_every_format(&imports, path).await, (1, messages));
+    }
     let Some(transcripts) = TranscriptFolder::find() else {
         return;
     };
-    let app = TestApp::start().await;
-    let imports = ImportFolder::new(BINARY, &app);
     let (mut conversations, mut messages) = (0, 0);
     for folder in ["pi-sessions", "swe-agent"] {
         for entry in std::fs::read_dir(transcripts.path(folder)).expect("the folder is there") {
@@ -114,21 +141,9 @@ async fn row_P7_real_files_are_imported_and_exported_without_loss() {
             {
                 continue;
             }
-            let path = path.to_str().expect("a path");
-            for conversation in imports.import_ok(&[path]).await {
-                let original_messages = conversation.as_new_messages().await;
-                assert!(!original_messages.is_empty(), "{path}");
-                for format in ["pi", "claw0", "openai", "anthropic", "sharegpt", "zeroclaw"] {
-                    assert!(
-                        export_and_import(&imports, &conversation.id, format).await
-                            == original_messages,
-                        "{path} exported as {format}"
-                    );
-                }
-                conversation.verify().await;
-                conversations += 1;
-                messages += original_messages.len();
-            }
+            let found = check_every_format(&imports, path.to_str().expect("a path")).await;
+            conversations += found.0;
+            messages += found.1;
         }
     }
     println!("{conversations} conversations, {messages} messages, the same after every format");

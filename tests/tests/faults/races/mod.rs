@@ -25,6 +25,8 @@
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
+//! - `stops.rs`: a stop of a turn at another server, and after a change of messages; also with each
+//!   promise broken on purpose.
 //! - `tool_policy.rs`: an append against a change of the setting for tool messages.
 //!
 //! Other races are tested in `tests/tests/api/`: requeue and death against a deletion
@@ -44,6 +46,7 @@ mod forks;
 mod queue;
 mod repeated_requests;
 mod stalled_workers;
+mod stops;
 mod tool_policy;
 
 use anneal_core::{

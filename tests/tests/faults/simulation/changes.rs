@@ -168,7 +168,7 @@ impl SimulatedConversation<'_> {
     }
 
     /// The id of the message with this index, modulo their number.
-    fn message_at(&self, index: u8) -> i64 {
+    pub(crate) fn message_at(&self, index: u8) -> i64 {
         i64::from(index) % self.last_message_id().0 + 1
     }
 
@@ -277,7 +277,7 @@ impl SimulatedConversation<'_> {
     }
 
     /// The messages in this state.
-    fn in_state(&self, state: State) -> impl Iterator<Item = MessageId> {
+    pub(crate) fn in_state(&self, state: State) -> impl Iterator<Item = MessageId> {
         let messages = (1..).map(MessageId).zip(&self.messages);
         messages
             .filter(move |(_, message)| message.state == state)

@@ -26,6 +26,8 @@ use crate::simulation::{
     operations::Operation,
     other_conversations::OtherConversations,
     policies_and_messages::{MarkedMessage, policy},
+    turn_script::TurnScript,
+    turns::{ExpectedTurns, TurnPrompt},
 };
 
 /// The caller of the store functions.
@@ -76,6 +78,7 @@ pub(crate) struct SimulatedConversation<'a> {
     pub(crate) made_changes: BTreeMap<&'static str, MadeChange>,
     /// How often messages were changed.
     pub(crate) changes: u64,
+    pub(crate) turns: ExpectedTurns,
     /// The position of each separator that was inserted with a request id.
     separator_requests: BTreeMap<u8, MessageId>,
     pub(crate) separators: BTreeSet<MessageId>,
@@ -99,6 +102,7 @@ impl<'a> SimulatedConversation<'a> {
         app: &'a TestApp,
         db: &'a mut PgConnection,
         policy: u8,
+        script: &TurnScript,
         tally: &'a mut Tally,
     ) -> Self {
         let create_request_id = Uuid::now_v7().to_string();
@@ -113,6 +117,7 @@ impl<'a> SimulatedConversation<'a> {
             requests: BTreeMap::new(),
             made_changes: BTreeMap::new(),
             changes: 0,
+            turns: ExpectedTurns::new(script),
             separator_requests: BTreeMap::new(),
             separators: BTreeSet::new(),
             checkpoints: Vec::new(),
@@ -150,9 +155,13 @@ impl<'a> SimulatedConversation<'a> {
         match operation {
             Operation::FinishSummary(_) => self.summarizing_workers.is_empty(),
             Operation::DeleteSeparator => self.separators.is_empty(),
-            Operation::Change { .. } | Operation::EditTwice { .. } | Operation::Fork(_) => {
-                self.messages.is_empty()
+            Operation::Turn { prompt, .. } => {
+                matches!(prompt, TurnPrompt::Edited(..)) && self.messages.is_empty()
             }
+            Operation::Change { .. }
+            | Operation::EditTwice { .. }
+            | Operation::Fork(_)
+            | Operation::Choose(..) => self.messages.is_empty(),
             Operation::DeleteActiveSession | Operation::DeleteImported => {
                 self.others.is_no_op(operation)
             }
@@ -214,6 +223,12 @@ impl<'a> SimulatedConversation<'a> {
             } => self.change(operation, has_request).await,
             Operation::EditTwice { which, size } => self.edit_twice(which, size).await,
             Operation::Fork(at) => self.fork_and_check(at).await,
+            Operation::Turn {
+                prompt,
+                end,
+                has_request,
+            } => Box::pin(self.run_turn(prompt, end, has_request)).await,
+            Operation::Choose(which, number) => self.choose(which, number).await,
         }
     }
 
@@ -513,6 +528,7 @@ impl<'a> SimulatedConversation<'a> {
             .map_err(|error| format!("not deleted: {error}"))?;
         self.messages.clear();
         self.made_changes.clear();
+        self.turns.clear();
         self.checkpoints.clear();
         self.requests.clear();
         self.separator_requests.clear();

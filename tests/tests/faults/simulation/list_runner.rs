@@ -7,7 +7,10 @@ use std::{
     time::Instant,
 };
 
-use anneal_testkit::TestApp;
+use anneal_testkit::{
+    ScriptedModel, TestApp,
+    chaos::{Proxy, Sabotage},
+};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::PgConnection;
 use tokio::runtime::Builder;
@@ -16,6 +19,7 @@ use crate::simulation::{
     conversation::{SimulatedConversation, Tally, Violation},
     invariants,
     operations::{self, Operation},
+    turn_script::TurnScript,
 };
 
 /// Operations in the longest list.
@@ -30,6 +34,9 @@ pub(crate) struct SharedRun {
     pub(crate) until: Instant,
     /// Whether a thread has found a violation. The other threads then stop.
     pub(crate) violated: AtomicBool,
+    /// The promise that is broken on purpose. The first violation ends the run, and no list is
+    /// shortened.
+    pub(crate) sabotage: Option<&'static Sabotage>,
 }
 
 /// The number of the policy, and the operations.
@@ -52,22 +59,36 @@ struct ListRunner<'a> {
     number: u64,
     app: TestApp,
     db: PgConnection,
+    /// What the model of the app says.
+    script: TurnScript,
+    _model: ScriptedModel,
+    _proxy: Option<Proxy>,
+    /// The first violation.
+    violation: Option<Violation>,
     tally: Tally,
     /// Set once a list has violated an invariant: the schedule for the shortened lists.
     shortening: Option<CheckSchedule>,
 }
 
 /// Runs lists in the thread with this number, until the time is over or another thread has found a
-/// violation. Returns how often each event has happened. Panics with the shortened list if this
-/// thread has found a violation.
-pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
+/// violation. Returns how often each event has happened, or the violation that this thread has found
+/// and the shortened list.
+pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Result<Tally, Violation> {
     // The server, workers and callers of a list share one thread: they work one after the other.
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     let runner = RefCell::new(runtime.block_on(async {
-        let app = TestApp::start().await;
+        let script = TurnScript::default();
+        let model = script.start_model().await;
+        let (app, proxy) = match run.sabotage {
+            None => (TestApp::with_scripted_model(&model).await, None),
+            Some(sabotage) => {
+                let (app, proxy) = TestApp::with_sabotage(&model, sabotage).await;
+                (app, Some(proxy))
+            }
+        };
         let mut db = app.db().await;
         // A generic plan, because the same few statements are executed very often.
         sqlx::query("set plan_cache_mode = force_generic_plan")
@@ -79,6 +100,10 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
             number,
             app,
             db,
+            script,
+            _model: model,
+            _proxy: proxy,
+            violation: None,
             tally: Tally::new(),
             shortening: None,
         }
@@ -107,14 +132,15 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
                 .block_on(runner.borrow_mut().run_list(&list))
                 .map_err(TestCaseError::fail)
         });
-        assert!(
-            outcome.is_ok(),
-            "seed {}, thread {number}, batch {batch}: {}",
-            run.seed,
-            outcome.expect_err("the assertion has checked it")
-        );
+        if let Err(error) = outcome {
+            let first = runner.into_inner().violation.unwrap_or_default();
+            let seed = run.seed;
+            return Err(format!(
+                "seed {seed}, thread {number}, batch {batch}: {first}; shortened: {error}"
+            ));
+        }
     }
-    runner.into_inner().tally
+    Ok(runner.into_inner().tally)
 }
 
 impl ListRunner<'_> {
@@ -124,6 +150,9 @@ impl ListRunner<'_> {
     async fn run_list(&mut self, list: &List) -> Result<(), Violation> {
         if let Some(schedule) = self.shortening {
             return self.perform_list(list, schedule).await;
+        }
+        if self.run.sabotage.is_some() && self.violation.is_some() {
+            return Ok(());
         }
         if self.run.violated.load(Ordering::Relaxed) {
             // Only one violation is shortened at a time.
@@ -138,6 +167,10 @@ impl ListRunner<'_> {
         };
         if self.run.violated.swap(true, Ordering::Relaxed) {
             return Ok(());
+        }
+        self.violation = Some(violation.clone());
+        if self.run.sabotage.is_some() {
+            return Err(violation);
         }
         let seconds = self.run.began.elapsed().as_secs_f64();
         println!(
@@ -160,8 +193,14 @@ impl ListRunner<'_> {
         (policy, list): &List,
         schedule: CheckSchedule,
     ) -> Result<(), Violation> {
-        let mut simulated =
-            SimulatedConversation::create(&self.app, &mut self.db, *policy, &mut self.tally).await;
+        let mut simulated = SimulatedConversation::create(
+            &self.app,
+            &mut self.db,
+            *policy,
+            &self.script,
+            &mut self.tally,
+        )
+        .await;
         let mut violation = None;
         for (index, operation) in list.iter().enumerate() {
             *simulated.tally.entry("operations").or_default() += 1;

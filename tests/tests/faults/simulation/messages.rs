@@ -27,7 +27,7 @@ pub(crate) enum State {
 pub(crate) struct ExpectedVersion {
     pub(crate) message: pb::NewMessage,
     /// A word that no other version has.
-    mark: String,
+    pub(crate) mark: String,
     pub(crate) digest: digest::Digest,
     /// The exact token count.
     pub(crate) tokens: i64,

@@ -14,6 +14,9 @@
 //! - `appends.rs`: the append operation and its expected result.
 //! - `changes.rs`: the operations that change messages, and their expected results.
 //! - `forks.rs`: the operation that forks the conversation.
+//! - `turns.rs`: turns, also those that answer a question anew and those that are stopped;
+//!   `alternatives.rs`: the answers that they replace, and the choice of one; `turn_script.rs`: the
+//!   model of the turns.
 //! - `other_conversations.rs`: the operations on a session and on an imported file.
 //! - `invariants.rs`: what must hold after every operation, after a list, and after the deletion.
 //! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected ones.
@@ -25,6 +28,7 @@
 //! them run depends on the machine. If a required event has not happened after that time, the
 //! simulation continues with the next seed.
 
+mod alternatives;
 mod appends;
 mod changes;
 mod conversation;
@@ -37,6 +41,8 @@ mod other_conversations;
 mod policies_and_messages;
 mod retold;
 mod stored_rows;
+mod turn_script;
+mod turns;
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +50,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_testkit::gate_or_nightly;
+use anneal_testkit::{chaos::Sabotage, gate_or_nightly};
 
 use crate::simulation::list_runner::SharedRun;
 
@@ -86,6 +92,7 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
         began,
         until: began + duration,
         violated: AtomicBool::new(false),
+        sabotage: None,
     };
     std::thread::scope(|threads| {
         let runners: Vec<_> = (0..THREADS)
@@ -94,7 +101,8 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
         for runner in runners {
             let tally = runner
                 .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .unwrap_or_else(|violation| panic!("{violation}"));
             for (event, count) in tally {
                 *events.entry(event).or_insert(0) += count;
             }
@@ -107,8 +115,32 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
     );
 }
 
+/// What is broken on purpose about turns, and words of the violation by which it must be noticed.
+const SABOTAGES: [(&Sabotage, &str); 2] = [
+    (Sabotage::UNCHECKED_ANSWER, "was to be Changed"),
+    (Sabotage::UNWITHDRAWN_CHOICE, ", Choose("),
+];
+
+#[test]
+fn answers_without_a_lease_and_choices_that_withdraw_nothing_are_noticed_within_a_minute() {
+    for (sabotage, words) in SABOTAGES {
+        let began = Instant::now();
+        let run = SharedRun {
+            seed: 1,
+            began,
+            until: began + Duration::from_mins(1),
+            violated: AtomicBool::new(false),
+            sabotage: Some(sabotage),
+        };
+        let violation = list_runner::run_lists(&run, 0).expect_err("a broken promise is noticed");
+        println!("{}, {:.1?}: {violation}", sabotage.name, began.elapsed());
+        let first = violation.split("; shortened: ").next().unwrap_or_default();
+        assert!(first.contains(words), "{}: {violation}", sabotage.name);
+    }
+}
+
 /// Events that must happen at least once. Otherwise the run would prove nothing about them.
-const REQUIRED_EVENTS: [&str; 27] = [
+const REQUIRED_EVENTS: [&str; 36] = [
     "appends repeated",
     "results of tools",
     "calls with their results in checkpoints",
@@ -136,6 +168,15 @@ const REQUIRED_EVENTS: [&str; 27] = [
     "counts refused after a change",
     "summaries finished after a change",
     "conversations retold",
+    "questions answered",
+    "questions answered anew",
+    "edited questions answered",
+    "answers stopped and kept",
+    "answers stopped and dropped",
+    "turns ended by a change",
+    "turns repeated",
+    "request ids of turns reused",
+    "answers chosen",
 ];
 
 fn missing_events(events: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {

@@ -6,6 +6,7 @@ use crate::simulation::{
     changes::Pairs,
     invariants::BUILD_VARIANTS,
     policies_and_messages::{BODIES, POLICIES},
+    turns::{TurnEnd, TurnPrompt},
 };
 
 /// One operation.
@@ -91,6 +92,16 @@ pub(crate) enum Operation {
     /// Forks the conversation at a message, checks the fork, and deletes it. The number chooses the
     /// message.
     Fork(u8),
+    /// Runs a turn with a scripted model. With a request id that a turn of the same kind had before,
+    /// it is a repetition, or, if it is another one, it must be refused.
+    Turn {
+        prompt: TurnPrompt,
+        end: TurnEnd,
+        has_request: bool,
+    },
+    /// Chooses an answer to a question that was answered anew. The numbers choose the question and
+    /// the answer.
+    Choose(u8, u8),
 }
 
 /// A change of messages. The first number chooses a message, but for a rewind.
@@ -119,8 +130,9 @@ pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>
     (0..POLICIES, operations)
 }
 
-/// One operation, or a compaction that is directly followed by a change of messages. By chance
-/// alone, few lists change a message after a checkpoint of it.
+/// One operation, a compaction that is directly followed by a change of messages, or a question that
+/// is answered twice and one of whose answers is chosen. By chance alone, few lists change a message
+/// after a checkpoint of it, or choose an answer.
 fn step() -> impl Strategy<Value = Vec<Operation>> {
     let changed_checkpoint = change().prop_map(|operation| {
         vec![
@@ -132,18 +144,32 @@ fn step() -> impl Strategy<Value = Vec<Operation>> {
             },
         ]
     });
+    let answered_twice = (any::<u8>(), any::<u8>(), 0_u8..4);
+    let chosen_answer = answered_twice.prop_map(|(size, which, number)| {
+        let answered = |prompt: TurnPrompt| Operation::Turn {
+            prompt,
+            end: TurnEnd::Answered,
+            has_request: false,
+        };
+        vec![
+            answered(TurnPrompt::New(size % 3)),
+            answered(TurnPrompt::Newest),
+            Operation::Choose(which, number),
+        ]
+    });
     Union::new_weighted(vec![
         (
-            15,
+            30,
             operation().prop_map(|operation| vec![operation]).boxed(),
         ),
-        (1, changed_checkpoint.boxed()),
+        (2, changed_checkpoint.boxed()),
+        (1, chosen_answer.boxed()),
     ])
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::{
-        Append, BeginSummary, BuildContext, Change, ChangePolicy, ClaimCounting,
+        Append, BeginSummary, BuildContext, Change, ChangePolicy, Choose, ClaimCounting,
         DeleteActiveSession, DeleteImported, DeleteSeparator, EditTwice, EndLeasesAndWaits,
         FailJob, FinishSummary, Fork, Heartbeat, ImportFile, InsertSeparator, ReadUncounted,
         RecordCounts, Recreate, RequestCompaction, RescueJobs, ResolveSession, RotateSession,
@@ -220,7 +246,41 @@ fn operation() -> impl Strategy<Value = Operation> {
                 .boxed(),
         ),
         (2, any::<u8>().prop_map(Fork).boxed()),
+        (16, turn().boxed()),
+        (
+            3,
+            (any::<u8>(), 0_u8..4)
+                .prop_map(|(which, number)| Choose(which, number))
+                .boxed(),
+        ),
     ])
+}
+
+fn turn() -> impl Strategy<Value = Operation> {
+    let size = || 0_u8..3;
+    let prompt = Union::new_weighted(vec![
+        (4, size().prop_map(TurnPrompt::New).boxed()),
+        (3, Just(TurnPrompt::Newest).boxed()),
+        (
+            3,
+            (any::<u8>(), size())
+                .prop_map(|(which, size)| TurnPrompt::Edited(which, size))
+                .boxed(),
+        ),
+    ]);
+    let end = Union::new_weighted(vec![
+        (4, Just(TurnEnd::Answered)),
+        (2, Just(TurnEnd::Kept)),
+        (1, Just(TurnEnd::Dropped)),
+        (1, Just(TurnEnd::Changed)),
+    ]);
+    (prompt, end, prop::bool::weighted(0.4)).prop_map(|(prompt, end, has_request)| {
+        Operation::Turn {
+            prompt,
+            end,
+            has_request,
+        }
+    })
 }
 
 fn change() -> impl Strategy<Value = ChangeOperation> {

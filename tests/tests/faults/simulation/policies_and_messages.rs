@@ -86,6 +86,14 @@ pub(crate) fn new_message(
     MarkedMessage { message, mark }
 }
 
+/// A question of the user, of this size, different for each number.
+pub(crate) fn new_question(size: u8, number: usize, mark: String) -> MarkedMessage {
+    MarkedMessage {
+        message: user(&text(size, number, &mark)),
+        mark,
+    }
+}
+
 /// New content for a stored message, of this size. Its role and the ids of its tool calls and
 /// results are those that it has.
 pub(crate) fn edited_message(

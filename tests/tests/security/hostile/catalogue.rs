@@ -11,8 +11,8 @@ use tonic::Code;
 
 use crate::hostile::{
     case::{self, Case},
-    changed_messages, changes, contexts, conversations, edits, erasures, forks, http, http_edits,
-    http_options, messages, pages, policies, sessions, stops, streams, wire,
+    changed_messages, changes, contexts, conversations, edits, erasures, forks, http, http_changes,
+    http_turns, messages, pages, policies, sessions, stops, streams, wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -171,11 +171,14 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
     let web = app.http_client();
     let http_cases: Vec<_> = [
         http::bodies(),
-        http::fields(),
-        http_options::options(),
+        http::patches(),
         http::paths(),
-        http::changes(),
-        http_edits::edits(),
+        http_changes::changes(),
+        http_changes::alternatives(),
+        http_changes::edits(),
+        http_turns::messages(),
+        http_turns::results_and_models(),
+        http_turns::options(),
     ]
     .into_iter()
     .flatten()

@@ -7,51 +7,21 @@ use serde_json::{Value, json};
 /// A case of the catalogue over HTTP.
 pub(crate) struct HttpCase {
     pub(crate) name: String,
-    pub(super) method: &'static str,
-    pub(super) path: String,
-    pub(super) headers: Vec<(&'static str, Vec<u8>)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
     /// HTTP status, reason and field. Reason and field are empty if the answer has none.
-    pub(super) expected: (u16, &'static str, &'static str),
-}
-
-impl HttpCase {
-    /// Sends the request. Err: how the answer differs from the expected one.
-    pub(crate) async fn run(&self, web: &HttpClient) -> Result<(), String> {
-        let mut request = web.request(self.method, &self.path).body(self.body.clone());
-        // A header with an empty value is not sent.
-        for (name, value) in self.headers.iter().filter(|(_, value)| !value.is_empty()) {
-            request = request.header(*name, value.as_slice());
-        }
-        let answered = HttpResponse::send(request).await;
-        let problem = answered.json_or_null();
-        let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
-        let actual = (answered.status, text("reason"), text("field"));
-        let expected = (
-            self.expected.0,
-            self.expected.1.to_owned(),
-            self.expected.2.to_owned(),
-        );
-        if actual == expected {
-            return Ok(());
-        }
-        let beginning: String = answered.text.chars().take(300).collect();
-        Err(format!(
-            "{} {}, {}: not {expected:?}, but {actual:?}: {beginning}",
-            self.method,
-            &self.path[..self.path.len().min(60)],
-            self.name
-        ))
-    }
+    pub(crate) expected: (u16, &'static str, &'static str),
 }
 
 const CHAT: &str = "/api/agents/a/chat";
 /// The path of a session that does not exist.
-pub(super) const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
+pub(crate) const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
 const SESSIONS: &str = "/api/agents/a/sessions";
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 /// A request that cannot be parsed.
-const MALFORMED: (u16, &str, &str) = (400, "MALFORMED_REQUEST", "");
+pub(crate) const MALFORMED: (u16, &str, &str) = (400, "MALFORMED_REQUEST", "");
 
 /// The name of an unknown field of 1 MiB of `x` in its refusal.
 const TRUNCATED_NAME: &str = concat!(
@@ -60,16 +30,16 @@ const TRUNCATED_NAME: &str = concat!(
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…",
 );
 
-pub(super) const fn invalid(field: &'static str) -> (u16, &'static str, &'static str) {
+pub(crate) const fn invalid(field: &'static str) -> (u16, &'static str, &'static str) {
     (400, "INVALID_FIELD", field)
 }
 
-pub(super) const fn limit(field: &'static str) -> (u16, &'static str, &'static str) {
+pub(crate) const fn limit(field: &'static str) -> (u16, &'static str, &'static str) {
     (400, "LIMIT_EXCEEDED", field)
 }
 
 /// A POST of this body to [`CHAT`], with this content type.
-pub(super) fn post(
+pub(crate) fn post(
     name: &str,
     content_type: &str,
     body: impl Into<Vec<u8>>,
@@ -86,7 +56,7 @@ pub(super) fn post(
     }
 }
 
-pub(super) fn post_json(
+pub(crate) fn post_json(
     name: &str,
     body: &Value,
     expected: (u16, &'static str, &'static str),
@@ -94,7 +64,7 @@ pub(super) fn post_json(
     post(name, JSON, body.to_string(), expected)
 }
 
-fn get(name: &str, path: &str, expected: (u16, &'static str, &'static str)) -> HttpCase {
+pub(crate) fn get(name: &str, path: &str, expected: (u16, &'static str, &'static str)) -> HttpCase {
     HttpCase {
         name: name.into(),
         method: "GET",
@@ -198,101 +168,9 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
     ]
 }
 
-/// Fields of JSON bodies.
-pub(crate) fn fields() -> Vec<HttpCase> {
-    let long = "x".repeat(129);
+/// Fields of changes of a session that does not exist.
+pub(crate) fn patches() -> Vec<HttpCase> {
     vec![
-        post_json(
-            "a number for a message",
-            &json!({"message": 7}),
-            invalid("message"),
-        ),
-        post_json(
-            "an empty message",
-            &json!({"message": ""}),
-            invalid("message"),
-        ),
-        post_json(
-            "a text for pictures",
-            &json!({"message": "x", "images": "http://x.example/a.png"}),
-            invalid("images"),
-        ),
-        post_json(
-            "a number for a picture",
-            &json!({"message": "x", "images": ["https://x.example/a", 1]}),
-            invalid("images[1]"),
-        ),
-        post_json(
-            "a script for a picture",
-            &json!({"message": "x", "images": ["javascript:alert(1)"]}),
-            invalid("images[0]"),
-        ),
-        post_json(
-            "a file for a picture",
-            &json!({"message": "x", "images": ["file:///etc/passwd"]}),
-            invalid("images[0]"),
-        ),
-        post_json(
-            "NUL in a picture",
-            &json!({"message": "x", "images": ["https://x.example/\u{0}"]}),
-            invalid("images[0]"),
-        ),
-        post_json(
-            "300 pictures",
-            &json!({"message": "x", "images": vec!["https://x.example/a"; 300]}),
-            limit("images"),
-        ),
-        post_json(
-            "-1 tokens",
-            &json!({"message": "x", "maxOutputTokens": -1}),
-            invalid("maxOutputTokens"),
-        ),
-        post_json(
-            "half a token",
-            &json!({"message": "x", "maxOutputTokens": 0.5}),
-            invalid("maxOutputTokens"),
-        ),
-        post(
-            "2^64 tokens",
-            JSON,
-            "{\"message\":\"x\",\"maxOutputTokens\":18446744073709551616}",
-            invalid("maxOutputTokens"),
-        ),
-        post_json(
-            "a path for a session",
-            &json!({"message": "x", "sessionId": "../../etc/passwd"}),
-            invalid("sessionId"),
-        ),
-        post_json(
-            "NUL for a session",
-            &json!({"message": "x", "sessionId": "\u{0}"}),
-            invalid("sessionId"),
-        ),
-        post_json(
-            "NUL for a request",
-            &json!({"message": "x", "requestId": "\u{0}"}),
-            invalid("requestId"),
-        ),
-        post_json(
-            "a request of 129 bytes",
-            &json!({"message": "x", "requestId": long}),
-            limit("requestId"),
-        ),
-        post_json(
-            "a model of 129 bytes",
-            &json!({"message": "x", "model": long}),
-            limit("model"),
-        ),
-        post_json(
-            "NUL for a model",
-            &json!({"message": "x", "model": "\u{0}"}),
-            invalid("model"),
-        ),
-        post_json(
-            "NUL for a user",
-            &json!({"message": "x", "userId": "\u{0}"}),
-            invalid("userId"),
-        ),
         patch("nothing to change", &json!({}), invalid("body")),
         patch(
             "no such status",
@@ -313,6 +191,31 @@ pub(crate) fn fields() -> Vec<HttpCase> {
             "a number for a label",
             &json!({"metadata": {"k": 1}}),
             invalid("metadata.k"),
+        ),
+        patch(
+            "a list for options",
+            &json!({"chatOptions": []}),
+            invalid("chatOptions"),
+        ),
+        patch(
+            "an unknown option",
+            &json!({"chatOptions": {"message": "x"}}),
+            invalid("chatOptions.message"),
+        ),
+        patch(
+            "a text for a tool of a session",
+            &json!({"chatOptions": {"tools": ["look"]}}),
+            invalid("chatOptions.tools[0]"),
+        ),
+        patch(
+            "no choice of a tool of a session",
+            &json!({"chatOptions": {"toolChoice": {}}}),
+            invalid("chatOptions.toolChoice"),
+        ),
+        patch(
+            "options of a session that does not exist",
+            &json!({"chatOptions": {"tools": vec![json!({"name": "a"}); 300]}}),
+            (404, "CONVERSATION_NOT_FOUND", ""),
         ),
     ]
 }
@@ -420,111 +323,32 @@ pub(crate) fn paths() -> Vec<HttpCase> {
     ]
 }
 
-/// Changes of messages, and forks, of a session that does not exist.
-pub(crate) fn changes() -> Vec<HttpCase> {
-    const NO_SESSION: (u16, &str, &str) = (404, "CONVERSATION_NOT_FOUND", "");
-    let delete = |name: &str, message: &str, expected| HttpCase {
-        method: "DELETE",
-        ..get(name, &format!("{MISSING}/messages/{message}"), expected)
-    };
-    let change = |name: &str, path: &str, body: &str, expected| HttpCase {
-        path: format!("{MISSING}/{path}"),
-        ..post(name, JSON, body, expected)
-    };
-    let stop = |name: &str, query: &str, expected| HttpCase {
-        method: "DELETE",
-        ..get(name, &format!("{MISSING}/turn{query}"), expected)
-    };
-    let many_ids = format!(r#"{{"messageIds":[{}1]}}"#, "1,".repeat(500_000));
-    vec![
-        delete("a message in words", "one", invalid("messageId")),
-        delete(
-            "a message above i64",
-            "9223372036854775808",
-            invalid("messageId"),
-        ),
-        delete("a message that is a path", "..%2f1", invalid("messageId")),
-        delete("a message that is not UTF-8", "%ff", MALFORMED),
-        delete("an unknown parameter", "1?erased=true", invalid("erased")),
-        delete(
-            "a parameter in words",
-            "1?keepToolPairsApart=maybe",
-            invalid("keepToolPairsApart"),
-        ),
-        delete("a message of an unknown session", "1", NO_SESSION),
-        HttpCase {
-            body: b"{".to_vec(),
-            ..delete("a deletion with a body", "1", NO_SESSION)
-        },
-        change(
-            "a rewind to nowhere",
-            "rewind",
-            "",
-            invalid("afterMessageId"),
-        ),
-        change(
-            "a rewind to a text",
-            "rewind",
-            r#"{"afterMessageId":"1"}"#,
-            invalid("afterMessageId"),
-        ),
-        change(
-            "a rewind to half a message",
-            "rewind",
-            r#"{"afterMessageId":1.5}"#,
-            invalid("afterMessageId"),
-        ),
-        change(
-            "a rewind with an unknown field",
-            "rewind",
-            r#"{"afterMessageId":1,"force":true}"#,
-            invalid("force"),
-        ),
-        change(
-            "an unknown session is rewound",
-            "rewind",
-            r#"{"afterMessageId":0}"#,
-            NO_SESSION,
-        ),
-        change("a list is restored", "restore", "[1]", MALFORMED),
-        change(
-            "a message in words is restored",
-            "restore",
-            r#"{"messageIds":[1,"two"]}"#,
-            invalid("messageIds[1]"),
-        ),
-        change(
-            "half a range is restored",
-            "restore",
-            r#"{"range":{"firstMessageId":1}}"#,
-            invalid("range"),
-        ),
-        change("half a million ids", "restore", &many_ids, NO_SESSION),
-        change(
-            "a fork at a text",
-            "fork",
-            r#"{"messageId":"1"}"#,
-            invalid("messageId"),
-        ),
-        change(
-            "a fork with a number for a label",
-            "fork",
-            r#"{"metadata":{"k":1}}"#,
-            invalid("metadata.k"),
-        ),
-        change(
-            "a fork with an unknown field",
-            "fork",
-            r#"{"agentId":"b"}"#,
-            invalid("agentId"),
-        ),
-        change("an unknown session is forked", "fork", "", NO_SESSION),
-        stop("a turn of an unknown session is stopped", "", NO_SESSION),
-        stop("a stop that keeps in words", "?keep=maybe", invalid("keep")),
-        stop(
-            "a stop with an unknown parameter",
-            "?turn=r",
-            invalid("turn"),
-        ),
-    ]
+impl HttpCase {
+    /// Sends the request. Err: how the answer differs from the expected one.
+    pub(crate) async fn run(&self, web: &HttpClient) -> Result<(), String> {
+        let mut request = web.request(self.method, &self.path).body(self.body.clone());
+        // A header with an empty value is not sent.
+        for (name, value) in self.headers.iter().filter(|(_, value)| !value.is_empty()) {
+            request = request.header(*name, value.as_slice());
+        }
+        let answered = HttpResponse::send(request).await;
+        let problem = answered.json_or_null();
+        let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
+        let actual = (answered.status, text("reason"), text("field"));
+        let expected = (
+            self.expected.0,
+            self.expected.1.to_owned(),
+            self.expected.2.to_owned(),
+        );
+        if actual == expected {
+            return Ok(());
+        }
+        let beginning: String = answered.text.chars().take(300).collect();
+        Err(format!(
+            "{} {}, {}: not {expected:?}, but {actual:?}: {beginning}",
+            self.method,
+            &self.path[..self.path.len().min(60)],
+            self.name
+        ))
+    }
 }

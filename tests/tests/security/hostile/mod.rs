@@ -11,7 +11,8 @@
 //! - `erasures`: cases of messages, users and tenants that are erased, and of receipts.
 //! - `every_field`: hostile values for every field of every RPC, and truncated requests.
 //! - `forks`: cases of forks, and of lists of them.
-//! - `http`, `http_edits`, `http_options`: cases over HTTP.
+//! - `http`: cases over HTTP: bodies, paths and headers; `http_changes`: changes of messages, and
+//!   turns that are stopped; `http_turns`: the body of a turn.
 //! - `messages`: cases of appends, parts and positions.
 //! - `pages`: cases of page sizes and page tokens.
 //! - `policies`: cases of a conversation's settings.
@@ -34,8 +35,8 @@ mod erasures;
 mod every_field;
 mod forks;
 mod http;
-mod http_edits;
-mod http_options;
+mod http_changes;
+mod http_turns;
 mod messages;
 mod pages;
 mod policies;

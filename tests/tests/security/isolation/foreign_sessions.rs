@@ -3,7 +3,9 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_testkit::{HttpResponse, TestApp, pb, user};
+use anneal_testkit::{
+    Gate, HttpResponse, MODEL, Say, Script, ScriptedModel, SseStream, TestApp, pb, text_of, user,
+};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
@@ -148,32 +150,34 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
             "{method} {path}"
         );
     }
-    let chat = |id: &str| json!({"message": "What was said?", "sessionId": id});
-    let missing = Uuid::now_v7().to_string();
-    let foreign_answer = tenants
-        .send(
-            &tenants.anna,
-            "POST",
-            "/api/agents/a/chat",
-            Some(&chat(&tenants.foreign)),
-        )
-        .await;
-    let missing_answer = tenants
-        .send(
-            &tenants.anna,
-            "POST",
-            "/api/agents/a/chat",
-            Some(&chat(&missing)),
-        )
-        .await;
-    assert_eq!(
-        foreign_answer.text.replace(&tenants.foreign, "ID"),
-        missing_answer.text.replace(&missing, "ID")
-    );
-    assert!(
-        foreign_answer.status >= 400 && foreign_answer.status == missing_answer.status,
-        "{foreign_answer:?}"
-    );
+    let chat = "/api/agents/a/chat";
+    for turn in [
+        json!({"message": "What was said?"}),
+        json!({"regenerate": true}),
+        json!({"message": "taken", "editMessageId": 1}),
+        json!({"toolResults": [{"toolUseId": "a", "text": "taken"}]}),
+    ] {
+        let of = |id: &str| {
+            let mut body = turn.clone();
+            body["sessionId"] = json!(id);
+            body
+        };
+        let missing = Uuid::now_v7().to_string();
+        let foreign_answer = tenants
+            .send(&tenants.anna, "POST", chat, Some(&of(&tenants.foreign)))
+            .await;
+        let missing_answer = tenants
+            .send(&tenants.anna, "POST", chat, Some(&of(&missing)))
+            .await;
+        assert_eq!(
+            foreign_answer.text.replace(&tenants.foreign, "ID"),
+            missing_answer.text.replace(&missing, "ID")
+        );
+        assert!(
+            foreign_answer.status >= 400 && foreign_answer.status == missing_answer.status,
+            "{turn}: {foreign_answer:?}"
+        );
+    }
     let listed = tenants
         .send(&tenants.anna, "GET", "/api/agents/a/sessions", None)
         .await;
@@ -196,4 +200,36 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
             && !unchanged.text.contains("taken"),
         "{unchanged:?}"
     );
+}
+
+#[tokio::test]
+async fn a_running_turn_of_another_tenant_is_not_stopped() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |request| Script::says(request, [Say::text("Whole.")]).after(&gate)
+    })
+    .await;
+    let app = TestApp::with_models_and_keys(model.settings(&[MODEL]), MODEL).await;
+    let anna = format!("Bearer {}", app.key("anna", &Verb::ALL).await.text);
+    let bert = format!("Bearer {}", app.key("bert", &Verb::ALL).await.text);
+    let web = app.http_client();
+    let body = json!({"message": "What is secret?", "requestId": "r"});
+    let turn = web.json("POST", "/api/agents/a/chat", &body);
+    let mut events = SseStream::open(turn.header("authorization", &bert)).await;
+    let started = events.take(1).await;
+    let session = started[0].data["sessionId"].as_str().expect("named");
+    model.wait_for_calls(1).await;
+    for query in ["", "?requestId=r", "?keep=false"] {
+        let path = format!("/api/agents/a/sessions/{session}/turn{query}");
+        let stop = web.request("DELETE", &path);
+        HttpResponse::send(stop.header("authorization", &anna))
+            .await
+            .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+    }
+    gate.open_for_ever();
+    let rest = events.rest().await;
+    assert_eq!(text_of(&rest), "Whole.");
+    let done = &rest.last().expect("there are events").data;
+    assert_eq!((&done["type"], done.get("stopped")), (&json!("done"), None));
 }

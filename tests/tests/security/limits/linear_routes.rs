@@ -81,7 +81,11 @@ fn operations(document: &Value, session: &str) -> Vec<Operation> {
 impl Operation {
     /// Requests with one large part each, and the name of the part. The part has about `head` bytes
     /// in the head of a request, or `body` bytes in its body.
-    fn large_requests(&self, [head, body]: [usize; 2]) -> Vec<(String, SizedRequest)> {
+    fn large_requests(
+        &self,
+        document: &Value,
+        [head, body]: [usize; 2],
+    ) -> Vec<(String, SizedRequest)> {
         let with_path = |path: String| SizedRequest {
             method: self.method.clone(),
             path,
@@ -131,21 +135,78 @@ impl Operation {
             ("lists in lists", format!(r#"{{"a":{}"#, "[".repeat(body))),
             ("whitespace", format!("{}{{}}", " ".repeat(body))),
         ];
-        let bodies = bodies.chain(odd.map(|(how, body)| (how.to_owned(), body)));
+        // A turn is refused for its options only if it has a message.
+        let has_message = self.fields.iter().any(|(name, _)| name == "message");
+        let message = if has_message { r#""message":"x","# } else { "" };
+        let objects = self
+            .fields
+            .iter()
+            .filter(|(_, schema)| named_object(document, schema).is_some());
+        let nested = objects.flat_map(|(name, schema)| {
+            let values = nested_values(document, schema, body).into_iter();
+            values.map(move |(inside, value)| {
+                (
+                    format!("{name}{inside}"),
+                    format!(r#"{{{message}"{name}":{value}}}"#),
+                )
+            })
+        });
+        let bodies = bodies
+            .chain(nested)
+            .chain(odd.map(|(how, body)| (how.to_owned(), body)));
         all.extend(bodies.map(|(how, body)| (how, SizedRequest { body, ..plain() })));
         all
     }
 }
 
+/// The fields of the object that has this schema, or of the objects in the list that has it. None:
+/// the schema is another one.
+fn named_object<'d>(
+    document: &'d Value,
+    schema: &Value,
+) -> Option<&'d serde_json::Map<String, Value>> {
+    let choices = schema["oneOf"].as_array().into_iter().flatten();
+    let mut references = [schema, &schema["items"]].into_iter().chain(choices);
+    let reference = references.find_map(|one| one["$ref"].as_str())?;
+    let named = document.pointer(reference.trim_start_matches('#'))?;
+    named["properties"].as_object()
+}
+
+/// Values of a field that holds objects: in each, one field within has about this number of bytes.
+/// Each value has the path of that field.
+fn nested_values(document: &Value, schema: &Value, bytes: usize) -> Vec<(String, String)> {
+    let Some(fields) = named_object(document, schema) else {
+        let (how, value) = values(schema, bytes).swap_remove(0);
+        return vec![(format!(": {how}"), value)];
+    };
+    let objects = fields.iter().flat_map(|(name, schema)| {
+        let values = nested_values(document, schema, bytes).into_iter();
+        values.map(move |(inside, value)| {
+            (
+                format!(".{name}{inside}"),
+                format!(r#"{{"{name}":{value}}}"#),
+            )
+        })
+    });
+    if !has_type(schema, "array") {
+        return objects.collect();
+    }
+    let lists = objects.map(|(inside, object)| (inside, format!("[{object}]")));
+    let many = format!("[{}{{}}]", "{},".repeat(bytes / 3));
+    lists.chain([(": many objects".to_owned(), many)]).collect()
+}
+
+fn has_type(schema: &Value, name: &str) -> bool {
+    let kind = &schema["type"];
+    kind == name
+        || kind
+            .as_array()
+            .is_some_and(|kinds| kinds.iter().any(|one| one == name))
+}
+
 /// Values of this number of bytes for a field of this schema, each with a description.
 fn values(schema: &Value, bytes: usize) -> Vec<(&'static str, String)> {
-    let kind = &schema["type"];
-    let is = |name: &str| {
-        kind == name
-            || kind
-                .as_array()
-                .is_some_and(|kinds| kinds.iter().any(|one| one == name))
-    };
+    let is = |name: &str| has_type(schema, name);
     let text = format!(r#""{}""#, "a_".repeat(bytes / 2));
     if is("array") {
         return vec![
@@ -231,12 +292,15 @@ async fn a_request_over_http_of_ten_times_the_bytes_costs_at_most_fifteen_times_
             .any(|operation| operation.fields.len() > 3),
         "bodies are described"
     );
+    let nested = operations.iter().flat_map(|operation| &operation.fields);
+    let nested = nested.filter(|(_, schema)| named_object(&document, schema).is_some());
+    assert!(nested.count() > 5, "objects in bodies are described");
     // Deletions come last, because the other operations need the session.
     let (deletions, others): (Vec<_>, Vec<_>) =
         operations.iter().partition(|one| one.method == "DELETE");
     for operation in others.into_iter().chain(deletions) {
-        let small = operation.large_requests([HEAD_BYTES[0], BODY_BYTES[0]]);
-        let large = operation.large_requests([HEAD_BYTES[1], BODY_BYTES[1]]);
+        let small = operation.large_requests(&document, [HEAD_BYTES[0], BODY_BYTES[0]]);
+        let large = operation.large_requests(&document, [HEAD_BYTES[1], BODY_BYTES[1]]);
         for ((how, small), (_, large)) in small.iter().zip(&large) {
             let what = format!(
                 "{} {}: {how}",

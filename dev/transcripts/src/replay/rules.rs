@@ -2,19 +2,19 @@
 
 use super::{
     counted_conversation::CooledConversation,
-    meter::{CacheUsage, Meter},
+    meter::{CacheLimits, CacheUsage, Meter},
     prices::Prices,
 };
 
 /// A rule that decides when large messages are swapped for their summaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub enum Rule {
     /// Never swaps.
     None,
     /// Swaps every message as soon as it is cool.
     Strict,
     /// Swaps all cool messages when waiting has cost half as much as swapping would, and the swap
-    /// saves at least [`MIN_SAVED`] tokens.
+    /// saves at least 2,000 tokens.
     Stepped,
 }
 
@@ -24,9 +24,11 @@ const MIN_WAITING_SHARE: f64 = 0.5;
 const MIN_SAVED: u64 = 2_000;
 
 impl Rule {
-    pub(crate) const ALL: [Self; 3] = [Self::None, Self::Strict, Self::Stepped];
+    /// All rules.
+    pub const ALL: [Self; 3] = [Self::None, Self::Strict, Self::Stepped];
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Strict => "strict",
@@ -35,7 +37,7 @@ impl Rule {
     }
 
     /// For each call, how many of the large messages are swapped.
-    pub(crate) fn schedule(self, conversation: &CooledConversation, prices: Prices) -> Vec<usize> {
+    pub fn schedule(self, conversation: &CooledConversation, prices: Prices) -> Vec<usize> {
         let mut swapped = 0;
         let calls = conversation.calls.iter().enumerate();
         calls
@@ -74,16 +76,17 @@ fn is_due(conversation: &CooledConversation, call: usize, swapped: usize, prices
 }
 
 /// The usage that results from a schedule of swaps, with an ideal cache.
-pub(crate) fn meter_schedule(conversation: &CooledConversation, schedule: &[usize]) -> CacheUsage {
-    meter_with(Meter::default(), conversation, schedule)
+pub fn meter_schedule(conversation: &CooledConversation, schedule: &[usize]) -> CacheUsage {
+    meter_with(CacheLimits::NONE, conversation, schedule)
 }
 
-/// The usage that results from a schedule of swaps, with this cache.
-pub(crate) fn meter_with(
-    mut meter: Meter,
+/// The usage that results from a schedule of swaps, with a cache of these limits.
+pub fn meter_with(
+    limits: CacheLimits,
     conversation: &CooledConversation,
     schedule: &[usize],
 ) -> CacheUsage {
+    let mut meter = Meter::with_limits(limits);
     for (call, swapped) in schedule.iter().enumerate() {
         meter.record_call(conversation.context(call, *swapped));
     }
@@ -103,12 +106,14 @@ mod tests {
     fn run(large: u64, behind: u64, calls: usize) -> CooledConversation {
         let answer = CountedMessage {
             tokens: behind,
+            added: 0,
             turn: 1,
             is_answer: true,
             summary: None,
         };
         let mut messages = vec![CountedMessage {
             tokens: large,
+            added: 0,
             turn: 1,
             is_answer: false,
             summary: None,

@@ -1,48 +1,52 @@
 //! Conversations reduced to token counts: the input of the swapping rules, and the contexts that
 //! result from a rule.
 
-#[cfg(feature = "replay")]
 use std::collections::BTreeMap;
 
 use anneal_core::{
-    message::Role,
+    context::SwappedMessage,
+    message::{MessageId, Role, outline, plain_text_bytes},
     tokens::{Encoding, FRAMING_PER_MESSAGE, count_message},
     turn,
 };
-use anneal_transcripts::{Chat, parsed};
 
-use super::{meter::Piece, table::RawShares};
+use super::meter::Piece;
+use crate::{Chat, parsed};
 
 /// One message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CountedMessage {
+pub struct CountedMessage {
     /// Without framing.
-    pub(crate) tokens: u64,
-    pub(crate) turn: i32,
+    pub tokens: u64,
+    /// Tokens beside the framing that the provider's format adds to the message and to its summary.
+    pub added: u64,
+    /// Its turn.
+    pub turn: i32,
     /// Whether the model wrote the message. Then a call was made, with everything before the
     /// message as its context.
-    pub(crate) is_answer: bool,
+    pub is_answer: bool,
     /// Tokens of its summary, if it has a real one.
-    pub(crate) summary: Option<u64>,
+    pub summary: Option<u64>,
 }
 
 /// A conversation as token counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CountedConversation {
+pub struct CountedConversation {
     /// Tokens of its system prompt, including framing.
-    pub(crate) system: u64,
-    pub(crate) messages: Vec<CountedMessage>,
+    pub system: u64,
+    /// Its messages, in order.
+    pub messages: Vec<CountedMessage>,
 }
 
 /// When a message is large and when it has cooled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CoolingZone {
+pub struct CoolingZone {
     /// Messages with more tokens are large.
-    pub(crate) threshold: u64,
+    pub threshold: u64,
     /// A message that is older than this many turns is cool.
-    pub(crate) turns: i32,
+    pub turns: i32,
     /// A message that is older than this many calls of the model is cool, too.
-    pub(crate) calls: u64,
+    pub calls: u64,
 }
 
 /// Most tokens of a summary whose real size is not known.
@@ -52,44 +56,55 @@ const TOKENS_PER_SUMMARY_TOKEN: u64 = 10;
 
 /// A large message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Large {
+pub struct Large {
     /// Its index in the conversation.
-    pub(crate) index: usize,
+    pub index: usize,
     /// How many tokens fewer its summary has.
-    pub(crate) saved: u64,
+    pub saved: u64,
     /// The first call at which it is cool; the number of calls if it never is.
-    pub(crate) cool_from: usize,
+    pub cool_from: usize,
 }
 
 /// A call of the model.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub struct Call {
     /// Number of messages before it.
-    pub(crate) messages: usize,
+    pub messages: usize,
     /// How many of the large messages, counted from the first, are cool. The cool messages are
     /// always the oldest ones.
-    pub(crate) cool_count: usize,
+    pub cool_count: usize,
+}
+
+/// How much of what precedes a call is sent raw, that is, in its original form.
+#[derive(Debug, Clone, Copy)]
+pub struct RawShares {
+    /// The share of the tokens.
+    pub tokens: f64,
+    /// The share of the messages.
+    pub messages: f64,
 }
 
 /// A conversation with the large messages and calls of one zone. A rule decides, for each call, how
 /// many of the large messages are swapped.
 #[derive(Debug, Clone)]
-pub(crate) struct CooledConversation {
+pub struct CooledConversation {
     system: u64,
     /// By index of a message: the tokens of all messages before it, including framing. The last
     /// entry is the sum of all messages.
     tokens_before: Vec<u64>,
-    pub(crate) large: Vec<Large>,
+    /// The large messages, in order.
+    pub large: Vec<Large>,
     /// By number: the tokens that are saved if so many large messages, from the first on, are
     /// swapped.
     saved_by_first: Vec<u64>,
-    pub(crate) calls: Vec<Call>,
+    /// The calls, in order.
+    pub calls: Vec<Call>,
 }
 
 impl CountedConversation {
     /// Counts the tokens of a chat exactly. If the chat's file has no system prompt, `system` is
     /// used as its size.
-    pub(crate) fn of(chat: &Chat, system: u64) -> Self {
+    pub fn of(chat: &Chat, system: u64) -> Self {
         let encoding = Encoding::O200kBase;
         let mut messages = Vec::new();
         let (mut current_turn, mut predecessor) = (0, None);
@@ -99,6 +114,7 @@ impl CountedConversation {
             let tokens = count_message(encoding, &message).get();
             messages.push(CountedMessage {
                 tokens,
+                added: 0,
                 turn: current_turn,
                 is_answer: message.role == Role::Assistant,
                 summary: None,
@@ -112,8 +128,8 @@ impl CountedConversation {
     }
 
     /// Uses the sizes of real summaries, by message id.
-    #[cfg(feature = "replay")]
-    pub(crate) fn with_summaries(mut self, tokens: &BTreeMap<i64, u64>) -> Self {
+    #[must_use]
+    pub fn with_summaries(mut self, tokens: &BTreeMap<i64, u64>) -> Self {
         for (message, id) in self.messages.iter_mut().zip(1..) {
             message.summary = tokens.get(&id).copied();
         }
@@ -122,7 +138,7 @@ impl CountedConversation {
 
     /// Finds the large messages and the calls of the conversation, and when each large message is
     /// cool.
-    pub(crate) fn in_zone(&self, zone: CoolingZone) -> CooledConversation {
+    pub fn in_zone(&self, zone: CoolingZone) -> CooledConversation {
         let large = self
             .messages
             .iter()
@@ -178,13 +194,31 @@ impl CountedConversation {
             tokens_before: running_sums(
                 self.messages
                     .iter()
-                    .map(|message| message.tokens + FRAMING_PER_MESSAGE.get()),
+                    .map(|message| message.tokens + message.added + FRAMING_PER_MESSAGE.get()),
             ),
             saved_by_first: running_sums(large.iter().map(|large| large.saved)),
             large,
             calls,
         }
     }
+}
+
+/// The tokens that are sent for summaries of a chat's messages, by message id. `stored`: the tokens
+/// of the summaries alone.
+pub fn sent_summaries(chat: &Chat, stored: &BTreeMap<i64, u64>) -> BTreeMap<i64, u64> {
+    let around = |id: i64| {
+        let message = parsed(&chat.messages[id as usize - 1]);
+        let swapped = SwappedMessage {
+            id: MessageId(id),
+            role: message.role,
+            original_bytes: plain_text_bytes(&message.parts) as u64,
+            outline: outline(&message.parts),
+        };
+        swapped.overhead_tokens(Encoding::O200kBase).get()
+    };
+    let sent = stored.iter();
+    sent.map(|(id, tokens)| (*id, tokens + around(*id)))
+        .collect()
 }
 
 /// The sum of the numbers before each number, and the sum of all.
@@ -199,18 +233,18 @@ fn running_sums(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
 
 impl CooledConversation {
     /// Tokens of a call's context when this many large messages are swapped.
-    pub(crate) fn sent(&self, call: usize, swapped: usize) -> u64 {
+    pub fn sent(&self, call: usize, swapped: usize) -> u64 {
         self.system + self.tokens_before[self.calls[call].messages] - self.saved_by_first[swapped]
     }
 
     /// Tokens before the first large message that is not swapped. They stay in the cache when that
     /// message is swapped.
-    pub(crate) fn kept_by_swap(&self, swapped: usize) -> u64 {
+    pub fn kept_by_swap(&self, swapped: usize) -> u64 {
         self.system + self.tokens_before[self.large[swapped].index] - self.saved_by_first[swapped]
     }
 
     /// The shares for each call with at least one message before it.
-    pub(crate) fn raw_shares(&self, schedule: &[usize]) -> Vec<RawShares> {
+    pub fn raw_shares(&self, schedule: &[usize]) -> Vec<RawShares> {
         let calls = self
             .calls
             .iter()
@@ -233,7 +267,7 @@ impl CooledConversation {
 
     /// Tokens of the previous call's context that follow the first large message that was not
     /// swapped, assuming that all cool messages are swapped now.
-    pub(crate) fn behind_swap(&self, call: usize, swapped: usize) -> u64 {
+    pub fn behind_swap(&self, call: usize, swapped: usize) -> u64 {
         let Some(previous_call) = call.checked_sub(1) else {
             return 0;
         };
@@ -249,7 +283,7 @@ impl CooledConversation {
 
     /// The call's context in pieces, the first of which is the system prompt. A message has an even
     /// identity in its original form, and an odd one as its summary.
-    pub(crate) fn context(&self, call: usize, swapped: usize) -> Vec<Piece> {
+    pub fn context(&self, call: usize, swapped: usize) -> Vec<Piece> {
         let mut pieces = vec![Piece {
             identity: u64::MAX,
             tokens: self.system,
@@ -279,6 +313,7 @@ mod tests {
     fn counted(said: &[(u64, i32, bool)]) -> CountedConversation {
         let messages = said.iter().map(|(tokens, turn, is_answer)| CountedMessage {
             tokens: *tokens,
+            added: 0,
             turn: *turn,
             is_answer: *is_answer,
             summary: None,

@@ -2,24 +2,27 @@
 
 /// A price list, in hundredths of the price of an uncached input token.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Prices {
+pub struct Prices {
     /// The provider that has such prices, with the prices for cached and written tokens.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// For a token read from the cache.
-    pub(crate) cached: u64,
+    pub cached: u64,
     /// For a token that is not in the cache, including writing it to the cache.
-    pub(crate) written: u64,
+    pub written: u64,
 }
 
+/// The price of an uncached input token, in the unit of the price lists.
+pub const PLAIN_PRICE: u64 = 100;
+
 /// A tenth for cached tokens, a quarter more for written ones.
-pub(crate) const ANTHROPIC: Prices = Prices {
+pub const ANTHROPIC: Prices = Prices {
     name: "anthropic 0.1 + 1.25",
     cached: 10,
     written: 125,
 };
 
 /// The price lists that rules are measured with.
-pub(crate) const ALL: [Prices; 3] = [
+pub const ALL: [Prices; 3] = [
     ANTHROPIC,
     Prices {
         name: "openai 0.25 + 1",
@@ -35,13 +38,13 @@ pub(crate) const ALL: [Prices; 3] = [
 
 impl Prices {
     /// The cost of `sent` tokens, of which `cached` were in the cache, in the price list's unit.
-    pub(crate) fn cost(self, sent: u64, cached: u64) -> u64 {
+    pub fn cost(self, sent: u64, cached: u64) -> u64 {
         cached * self.cached + (sent - cached) * self.written
     }
 
     /// The extra cost of a token that must be written to the cache again, as a multiple of the
     /// price of a cached token.
-    pub(crate) fn rho(self) -> f64 {
+    pub fn rho(self) -> f64 {
         (self.written - self.cached) as f64 / self.cached as f64
     }
 }
