@@ -12,7 +12,7 @@ use anneal_core::{
 };
 use anneal_llm::{
     ModelAccess, TENANT_SHARE_PERCENT,
-    provider::{CallableModels, Model, Providers},
+    provider::{CallableModels, Model, Providers, models_without_cache},
 };
 use anneal_process::{
     exporter::MetricsSettings,
@@ -220,6 +220,7 @@ impl Config {
     /// The session settings: the default policy and the models.
     pub(crate) fn session_settings(&self) -> SessionSettings {
         SessionSettings::new(self.session.clone(), self.models.clone())
+            .with_unmarked(models_without_cache(&self.providers, &self.models))
     }
 
     /// The settings of the server, and the models that it may call.

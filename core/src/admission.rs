@@ -54,6 +54,9 @@ pub enum CallPurpose {
     Summary,
     /// Answers a chat turn. A conversation has one at a time; its breaker does not apply.
     Turn,
+    /// Keeps the provider's cache warm after a turn. It is never a trial, and the conversation's
+    /// breaker does not apply.
+    Ping,
 }
 
 /// A breaker's state as stored.
@@ -143,8 +146,9 @@ pub enum AdmissionRefusal {
 
 /// Decides whether a call that may use up to `tokens` is admitted; if not, returns the reason.
 ///
-/// A half-open breaker refuses nothing here. While a trial call runs, the store keeps the breaker
-/// of the tenant or of the conversation open, so that `open_for` refuses a second trial call.
+/// A half-open breaker refuses only a ping here, because a ping cannot be its trial. While a trial
+/// call runs, the store keeps the breaker of the tenant or of the conversation open, so that
+/// `open_for` refuses a second trial call.
 pub fn admit(
     state: &AdmissionState,
     limits: &CallLimits,
@@ -160,7 +164,11 @@ pub fn admit(
         .into_iter()
         .chain(conversation)
     {
-        if let Some(retry_after) = breaker.open_for {
+        let waits_for_trial = purpose == CallPurpose::Ping && breaker.is_half_open;
+        let open_for = breaker
+            .open_for
+            .or(waits_for_trial.then_some(Duration::ZERO));
+        if let Some(retry_after) = open_for {
             return Err(AdmissionRefusal::Breaker {
                 scope,
                 retry_after,
@@ -320,6 +328,41 @@ mod tests {
                 })
             );
         }
+    }
+
+    #[test]
+    fn a_ping_is_never_a_trial_and_needs_no_place_of_a_turn() {
+        let half_open = Breaker {
+            is_half_open: true,
+            ..Breaker::default()
+        };
+        let of_model = AdmissionState {
+            model: half_open,
+            ..AdmissionState::default()
+        };
+        let of_tenant = AdmissionState {
+            tenant: half_open,
+            ..AdmissionState::default()
+        };
+        let limits = CallLimits::default();
+        for (state, scope) in [(of_model, "model"), (of_tenant, "tenant")] {
+            let refused = admitted(&state, &limits, CallPurpose::Ping);
+            assert_eq!(
+                refused,
+                Err(AdmissionRefusal::Breaker {
+                    scope,
+                    retry_after: Duration::ZERO,
+                    cause: BreakerCause::default(),
+                })
+            );
+            assert_eq!(admitted(&state, &limits, CallPurpose::Turn), Ok(()));
+        }
+        let beside_a_turn = AdmissionState {
+            conversation: OPEN,
+            turn_in_flight: true,
+            ..AdmissionState::default()
+        };
+        assert_eq!(admitted(&beside_a_turn, &limits, CallPurpose::Ping), Ok(()));
     }
 
     #[test]

@@ -76,19 +76,23 @@ impl ChatOptions {
     }
 
     /// What a provider's cache depends on, beside the context, in a call of this model with these
-    /// options. Tokens are estimated in the encoding.
+    /// options. Tokens are estimated in the encoding. The digests are stored, so they are of the
+    /// stored form, which later versions keep.
     pub fn identity(&self, model: &str, encoding: Encoding) -> RequestIdentity {
         let tool_texts = self.tools().iter().flat_map(Tool::texts);
-        let options = [
-            format!("{:?}", self.tool_choice),
-            format!("{:?}", self.parallel_tool_calls),
-            format!("{:?}", self.response_format),
-            format!("{:?}", self.reasoning_effort),
-        ];
+        let options = Self {
+            tool_choice: self.tool_choice.clone(),
+            parallel_tool_calls: self.parallel_tool_calls,
+            response_format: self.response_format.clone(),
+            reasoning_effort: self.reasoning_effort,
+            ..Self::default()
+        };
+        // Texts, enums and booleans always serialize.
+        let options = serde_json::to_string(&options).unwrap_or_default();
         RequestIdentity {
             model: Some(model.to_owned()),
             tools: Some(digest::of_fields(tool_texts.map(str::as_bytes))),
-            options: Some(digest::of_fields(options.iter().map(String::as_bytes))),
+            options: Some(digest::of_content(&options)),
             tools_tokens: self
                 .tools()
                 .iter()
@@ -300,6 +304,22 @@ mod tests {
             ..one.clone()
         };
         assert_eq!(identity(&one), identity(&warmer));
+    }
+
+    #[test]
+    fn the_digest_of_options_is_that_of_their_stored_form() {
+        let options = ChatOptions {
+            tool_choice: Some(ToolChoice::Named("look".into())),
+            parallel_tool_calls: Some(false),
+            response_format: Some(ResponseFormat::JsonObject),
+            reasoning_effort: Some(ReasoningEffort::XHigh),
+            ..ChatOptions::default()
+        };
+        let digest = |options: &ChatOptions| options.identity("m", Encoding::default()).options;
+        let stored = r#"{"tool_choice":{"name":"look"},"parallel_tool_calls":false,"response_format":"json_object","reasoning_effort":"xhigh"}"#;
+        assert_eq!(digest(&options), Some(digest::of_content(stored)));
+        let none = ChatOptions::default();
+        assert_eq!(digest(&none), Some(digest::of_content("{}")));
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cache::{self, CacheKind, CacheRetention},
+    cache::{self, CacheKind, CacheRetention, CacheRules},
     policy_error::PolicyError,
+    provider_format::Format,
     tokens::Tokens,
 };
 
@@ -180,11 +181,20 @@ impl Models {
 
     /// The kind of cache that a model has, by the provider's name for it.
     pub fn cache_kind(&self, name: &str) -> CacheKind {
-        let served_as = self
-            .0
-            .get(name)
-            .and_then(|settings| settings.served_as.as_deref());
-        cache::known_kind(served_as.unwrap_or(name))
+        cache::known_kind(self.served_as(name))
+    }
+
+    /// The rules of a model's cache, by the format of its contexts and the provider's name for it.
+    pub(crate) fn cache_rules(&self, format: Format, name: &str) -> CacheRules {
+        CacheRules::of(format, self.served_as(name))
+    }
+
+    /// The provider's name for a model.
+    pub(crate) fn served_as<'a>(&'a self, name: &'a str) -> &'a str {
+        let settings = self.0.get(name);
+        settings
+            .and_then(|settings| settings.served_as.as_deref())
+            .unwrap_or(name)
     }
 
     /// The configured models, with their settings.

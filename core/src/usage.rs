@@ -29,7 +29,7 @@ pub struct Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheState {
     /// Fewer than 1,024 tokens were expected to be cached, and no change of the context is the
-    /// cause.
+    /// cause. The cache may have expired.
     NothingExpected,
     /// At least half of the expected tokens came from the cache.
     Warm,
@@ -53,7 +53,11 @@ const RATIOS: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 impl Usage {
     /// Whether the provider's cache held what was expected.
     pub fn cache_state(&self) -> CacheState {
-        if self.break_reason.is_some() && self.expects_less_than_half() {
+        // After a pause nothing has changed: the cache has expired.
+        let is_changed = self
+            .break_reason
+            .is_some_and(|reason| reason != BreakReason::Idle);
+        if is_changed && self.expects_less_than_half() {
             return CacheState::ColdByUs;
         }
         if self.expected_cached < MIN_CACHED {
@@ -142,6 +146,20 @@ mod tests {
             CacheState::NothingExpected,
             "too short to be cached"
         );
+    }
+
+    #[test]
+    fn after_a_pause_a_call_is_cold_only_if_the_cache_should_still_hold_its_beginning() {
+        let idle = |cached, expected| {
+            Usage {
+                break_reason: Some(BreakReason::Idle),
+                ..usage(10_000, cached, 10_000, expected)
+            }
+            .cache_state()
+        };
+        assert_eq!(idle(0, 0), CacheState::NothingExpected);
+        assert_eq!(idle(2_000, 2_000), CacheState::Warm, "the system prompt");
+        assert_eq!(idle(0, 2_000), CacheState::Cold);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How a call ended, and how breakers and metrics record that end.
 
 use anneal_core::admission::CallPurpose;
-use anneal_llm::provider::CallFailure;
+use anneal_llm::{provider::CallFailure, provider_error::Confidence};
 use anneal_store::{ModelFault, Verdict};
 
 /// How a call ended.
@@ -46,13 +46,21 @@ impl<'a> CallEnd<'a> {
             Self::Failed(failure) => failure,
             Self::GivenUp | Self::Abandoned | Self::Stopped => return Verdict::Nothing,
         };
-        match failure {
-            _ if failure.is_model_wide() => Verdict::Fails(fault(failure)),
-            CallFailure::Overflow { .. } => Verdict::Nothing,
+        let says_nothing = match failure {
+            _ if failure.is_model_wide() => return Verdict::Fails(fault(failure)),
+            // What only seems to be an overflow may be another refusal.
+            CallFailure::Overflow { confidence, .. } => {
+                purpose != CallPurpose::Summary || *confidence == Confidence::Certain
+            }
             // A turn's caller chooses the request, and its next one may be accepted. A summary's
             // request is made of stored content and would be refused again.
-            CallFailure::Refused { .. } if purpose == CallPurpose::Turn => Verdict::Nothing,
-            _ => Verdict::FailsConversation(failure.to_string()),
+            CallFailure::Refused { .. } => purpose != CallPurpose::Summary,
+            _ => false,
+        };
+        if says_nothing {
+            Verdict::Nothing
+        } else {
+            Verdict::FailsConversation(failure.to_string())
         }
     }
 }
@@ -68,8 +76,6 @@ fn fault(failure: &CallFailure) -> ModelFault {
 
 #[cfg(test)]
 mod tests {
-    use anneal_llm::provider_error::Confidence;
-
     use super::*;
 
     const PURPOSES: [CallPurpose; 2] = [CallPurpose::Turn, CallPurpose::Summary];
@@ -125,17 +131,33 @@ mod tests {
         );
     }
 
-    #[test]
-    fn an_answer_counts_but_a_context_that_is_too_long_and_an_abandoned_call_do_not() {
-        let overflow = CallFailure::Overflow {
+    fn overflow(confidence: Confidence) -> CallFailure {
+        CallFailure::Overflow {
             window: None,
             prompt: None,
             read: None,
             rule: "a rule",
-            confidence: Confidence::Certain,
+            confidence,
             status: Some(400),
             wording: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_likely_overflow_counts_against_the_conversation_only_if_it_is_of_a_summary() {
+        let likely = overflow(Confidence::Likely);
+        assert_eq!(
+            verdicts(CallEnd::Failed(&likely)),
+            [
+                Verdict::Nothing,
+                Verdict::FailsConversation(likely.to_string())
+            ]
+        );
+    }
+
+    #[test]
+    fn an_answer_counts_but_a_context_that_is_too_long_and_an_abandoned_call_do_not() {
+        let overflow = overflow(Confidence::Certain);
         let ends = [
             CallEnd::Failed(&overflow),
             CallEnd::GivenUp,

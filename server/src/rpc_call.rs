@@ -254,6 +254,11 @@ impl RpcCall {
         }
     }
 
+    /// What checks the caller's credential again after the call. None: callers need no credential.
+    pub(crate) fn proof(&self) -> Option<Proof> {
+        self.proof.clone()
+    }
+
     /// The caller's name in logs.
     pub(crate) fn caller_name(&self) -> String {
         self.identity.to_string()

@@ -35,6 +35,8 @@ pub(super) struct PendingTurn {
     request_id: String,
     /// Whether the server has confirmed that the message is stored.
     message_is_stored: bool,
+    /// How many answers to the question were withdrawn.
+    earlier_answers: i32,
 }
 
 /// What a turn answers. A stored question is answered anew only if nobody has written to the
@@ -66,6 +68,7 @@ impl Chat {
             message_is_stored: matches!(prompt, Prompt::SameQuestion { .. }),
             prompt,
             request_id: Uuid::new_v4().to_string(),
+            earlier_answers: 0,
         });
         self.run_turn().await
     }
@@ -190,6 +193,7 @@ impl Chat {
                 Some(Event::Started(started)) => {
                     if let Some(pending_turn) = &mut self.pending_turn {
                         pending_turn.message_is_stored = true;
+                        pending_turn.earlier_answers = started.alternatives;
                     }
                     self.undone.clear();
                     if let Some(note) = alternatives_note(started.alternatives, &turn.prompt) {
@@ -246,12 +250,19 @@ impl Chat {
     }
 
     async fn finish_turn(&mut self, done: &Done) -> Result<(), ChatError> {
-        self.pending_turn = None;
+        let turn = self.pending_turn.take();
         if !done.model.is_empty() {
             self.model.clone_from(&done.model);
         }
         for line in answer::closing_lines(done) {
             self.screen.print_note(&line)?;
+        }
+        let has_earlier_answers = turn.is_some_and(|turn| turn.earlier_answers > 0);
+        if done.answer_message_id == 0 && has_earlier_answers {
+            self.screen.print_note(
+                "the question has no answer now: /alternatives lists the earlier ones, /choose \
+                 takes one",
+            )?;
         }
         if matches!(&self.target, Target::Existing(existing) if existing.title.is_empty()) {
             self.refresh_title().await;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use break_reason::BreakReason;
 pub use points::{CacheMark, CachePoint, CachePointKind, marks};
-pub use rules::{CacheKind, CacheRules};
+pub use rules::{CacheKind, CacheRules, can_be_cached_for_a_day};
 pub(crate) use rules::{KNOWN_CACHES, known_kind};
 
 use crate::{digest::Digest, tokens::Tokens};

@@ -165,6 +165,24 @@ pub(crate) fn known_kind(served_as: &str) -> CacheKind {
     known_rules(served_as).map_or(CacheKind::None, |rules| rules.kind)
 }
 
+/// Whether OpenAI's cache keeps what this model has read for a day if a request asks for it. Later
+/// models than gpt-5.5 refuse the field (developers.openai.com/api/docs/guides/prompt-caching,
+/// 2026), and so do some of the small ones (OpenHands/software-agent-sdk, pull request 1345).
+pub fn can_be_cached_for_a_day(served_as: &str) -> bool {
+    let name = served_as.to_ascii_lowercase();
+    let is_small = name.contains("mini") || name.contains("nano");
+    let version = name
+        .rsplit('/')
+        .next()
+        .and_then(|name| name.strip_prefix("gpt-"))
+        .and_then(|rest| rest.split('-').next());
+    let can_be = matches!(
+        version,
+        Some("4.1" | "5" | "5.0" | "5.1" | "5.2" | "5.3" | "5.4" | "5.5")
+    );
+    can_be && !is_small
+}
+
 fn known_rules(served_as: &str) -> Option<CacheRules> {
     let name = served_as.rsplit('/').next().unwrap_or(served_as);
     let name = name.to_ascii_lowercase().replace('.', "-");
@@ -218,6 +236,24 @@ mod tests {
             CacheRules::of(Format::Neutral, "claude-opus-5"),
             CacheRules::IDEAL
         );
+    }
+
+    #[test]
+    fn only_some_of_openais_models_cache_for_a_day() {
+        for name in ["gpt-5", "gpt-5.5-pro", "openai/gpt-5.4", "GPT-4.1"] {
+            assert!(can_be_cached_for_a_day(name), "{name}");
+        }
+        for name in [
+            "gpt-5.6",
+            "gpt-6",
+            "gpt-4o",
+            "gpt-5-mini",
+            "gpt-4.1-nano",
+            "o3",
+            "small",
+        ] {
+            assert!(!can_be_cached_for_a_day(name), "{name}");
+        }
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! The settings in force for a conversation: the server's settings, a profile and the
 //! conversation's overrides become one policy.
 
+use std::collections::BTreeSet;
+
 use super::{
     Cooling, KeepRecent, LargeSummaries, Policy, PolicyOverrides, Profile, TokenThreshold,
 };
 use crate::{
-    cache::{self, CacheKind, CacheRetention},
+    cache::{self, CacheKind, CacheRetention, CacheRules, can_be_cached_for_a_day},
     digest,
     model::{self, Model, Models},
+    provider_format::Format,
     tokens::Tokens,
 };
 
@@ -17,12 +20,33 @@ use crate::{
 pub struct SessionSettings {
     server: PolicyOverrides,
     models: Models,
+    /// Names of the models whose requests do not ask for their provider's cache.
+    unmarked: BTreeSet<String>,
 }
 
 impl SessionSettings {
     /// Settings from the `[session]` section and the configured models.
     pub const fn new(server: PolicyOverrides, models: Models) -> Self {
-        Self { server, models }
+        Self {
+            server,
+            models,
+            unmarked: BTreeSet::new(),
+        }
+    }
+
+    /// These settings, if requests of the models with these names do not ask for their provider's
+    /// cache. Their policies have the prices and the lifetime of a cache without marks.
+    #[must_use]
+    pub fn with_unmarked(self, models: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            unmarked: models.into_iter().collect(),
+            ..self
+        }
+    }
+
+    /// The rules of a model's cache, if contexts in this format ask for it.
+    pub fn cache_rules(&self, format: Format, model: &str) -> CacheRules {
+        self.models.cache_rules(format, model)
     }
 
     /// The policy in force with a conversation's overrides. `learnt_window` is the window that the
@@ -41,9 +65,10 @@ impl SessionSettings {
         let cache_marks = set.cache_marks.unwrap_or(true);
         let cache_retention = set.cache_retention.unwrap_or_default();
         let name = set.model.as_deref();
-        let cache_kind = name.map_or(CacheKind::None, |name| self.models.cache_kind(name));
+        // Requests ask for the cache if both the policy and the model's provider say so.
+        let asks = cache_marks && name.is_none_or(|name| !self.unmarked.contains(name));
         let model = name
-            .map(|name| self.models.find_with(name, cache_retention, cache_marks))
+            .map(|name| self.models.find_with(name, cache_retention, asks))
             .unwrap_or_default();
         let Model { window, prices } = model.with_learnt_window(learnt_window);
         let prices = prices.unwrap_or_default();
@@ -60,7 +85,7 @@ impl SessionSettings {
             store_tool_messages: set.store_tool_messages.unwrap_or(true),
             cache_ttl_seconds: set
                 .cache_ttl_seconds
-                .unwrap_or_else(|| cache_ttl_seconds(cache_kind, cache_retention)),
+                .unwrap_or_else(|| self.cache_ttl_seconds(name, cache_retention, asks)),
             window: window.unwrap_or(ASSUMED_WINDOW),
             window_known: window.is_some(),
             prices: prices.with(set.cache_read_price, set.cache_write_price),
@@ -68,6 +93,25 @@ impl SessionSettings {
             cache_retention,
             idle_checkpoints: set.idle_checkpoints.unwrap_or_default(),
             keep_partial: set.keep_partial.unwrap_or(true),
+        }
+    }
+
+    /// Seconds that the provider of a model keeps an unused prefix in its cache. `asks`: whether
+    /// requests ask for the cache. Only requests that do are kept for longer than usual.
+    fn cache_ttl_seconds(&self, model: Option<&str>, retention: CacheRetention, asks: bool) -> u32 {
+        let Some(model) = model else {
+            return SHORT_TTL_SECONDS;
+        };
+        let is_long = asks && retention == CacheRetention::Long;
+        match self.models.cache_kind(model) {
+            CacheKind::Breakpoints => BREAKPOINT_TTL_SECONDS,
+            CacheKind::Marked if is_long => LONG_TTL_SECONDS,
+            CacheKind::AnyPrefix
+                if is_long && can_be_cached_for_a_day(self.models.served_as(model)) =>
+            {
+                LONG_TTL_SECONDS
+            }
+            _ => SHORT_TTL_SECONDS,
         }
     }
 
@@ -98,7 +142,7 @@ impl SessionSettings {
         let settings = (
             TRIGGER_RULES_VERSION,
             bases.collect::<Vec<_>>(),
-            &self.models,
+            (&self.models, &self.unmarked),
             model::KNOWN_MODELS.as_slice(),
             cache::KNOWN_CACHES.as_slice(),
         );
@@ -136,14 +180,12 @@ impl SessionSettings {
 /// version are ignored.
 const TRIGGER_RULES_VERSION: u64 = 2;
 
-/// Seconds that a provider keeps an unused prefix in its cache, unless a setting says otherwise.
-const fn cache_ttl_seconds(kind: CacheKind, retention: CacheRetention) -> u32 {
-    match (kind, retention) {
-        (CacheKind::Breakpoints, _) => 1_800,
-        (CacheKind::None | CacheKind::Marked | CacheKind::AnyPrefix, CacheRetention::Long) => 3_600,
-        _ => 300,
-    }
-}
+/// Seconds that providers keep an unused prefix in their caches, unless a setting says otherwise.
+const SHORT_TTL_SECONDS: u32 = 300;
+/// The same of prefixes that they are asked to keep for longer.
+const LONG_TTL_SECONDS: u32 = 3_600;
+/// The same of OpenAI's models from gpt-5.6 on.
+const BREAKPOINT_TTL_SECONDS: u32 = 1_800;
 
 /// The window assumed for an unknown model, in tokens.
 const ASSUMED_WINDOW: Tokens = Tokens::new(128_000);

@@ -1,6 +1,7 @@
 //! How settings are written, which value of a setting wins, and which values are refused.
 
 use super::*;
+use crate::{cache::CacheKind, provider_format::Format};
 
 fn overrides_from(json: &str) -> PolicyOverrides {
     serde_json::from_str(json).expect("valid settings")
@@ -278,11 +279,76 @@ fn prices_and_lifetime_of_the_cache_follow_retention_and_model_unless_they_are_s
         cache(r#"{"model":"claude-opus-5","cache_marks":false}"#),
         (1_000, 1_000, 300)
     );
+    assert_eq!(
+        cache(r#"{"model":"claude-opus-5","cache_marks":false,"cache_retention":"long"}"#),
+        (1_000, 1_000, 300)
+    );
     assert_eq!(cache(r#"{"model":"gpt-5.6"}"#), (100, 1_250, 1_800));
     assert_eq!(
         cache(
             r#"{"model":"claude-opus-5","cache_retention":"long","cache_write_price":1500,"cache_ttl_seconds":60}"#
         ),
         (100, 1_500, 60)
+    );
+}
+
+#[test]
+fn a_cache_is_kept_for_longer_only_if_requests_ask_for_that() {
+    let ttl = |model: &str, marks: bool| {
+        let overrides = PolicyOverrides {
+            model: Some(model.into()),
+            cache_retention: Some(CacheRetention::Long),
+            cache_marks: Some(marks),
+            ..PolicyOverrides::default()
+        };
+        let session = SessionSettings::default().with_unmarked(["gpt-5.4".to_owned()]);
+        session.policy(&overrides, None).cache_ttl_seconds
+    };
+    assert_eq!(ttl("gpt-5.5", true), 3_600);
+    assert_eq!(ttl("gpt-5.5", false), 300, "without marks");
+    assert_eq!(ttl("gpt-5.4", true), 300, "at a host that is not asked");
+    for model in [
+        "gpt-5-mini",
+        "gpt-4o",
+        "deepseek-chat",
+        "my-own",
+        "gemini-3-pro",
+    ] {
+        assert_eq!(ttl(model, true), 300, "{model}");
+    }
+}
+
+#[test]
+fn a_model_whose_requests_do_not_ask_for_a_cache_has_the_prices_of_none() {
+    let overrides = overrides_from(r#"{"model":"claude-opus-5"}"#);
+    let session = SessionSettings::default();
+    let unmarked = session.clone().with_unmarked(["claude-opus-5".to_owned()]);
+    assert!(session.policy(&overrides, None).prices.rho() > 11.0);
+    let prices = unmarked.policy(&overrides, None).prices;
+    assert_eq!((prices.cached, prices.write), (1_000, 1_000));
+    assert!(prices.rho() < 1e-9, "a swap pays back at once");
+    assert_ne!(session.fingerprint(), unmarked.fingerprint());
+}
+
+#[test]
+fn the_providers_name_of_a_model_decides_the_rules_of_its_cache() {
+    let models = r#"{"fast":{"served_as":"claude-sonnet-4-5"},"writer":{"served_as":"gpt-5.6"}}"#;
+    let models = serde_json::from_str(models).expect("valid models");
+    let session = SessionSettings::new(PolicyOverrides::default(), models);
+    let rules = |format, name| {
+        let rules = session.cache_rules(format, name);
+        (rules.kind, rules.min_tokens.get())
+    };
+    assert_eq!(
+        rules(Format::AnthropicMessages, "fast"),
+        (CacheKind::Marked, 1_024)
+    );
+    assert_eq!(
+        rules(Format::OpenAiChat, "writer"),
+        (CacheKind::Breakpoints, 1_024)
+    );
+    assert_eq!(
+        rules(Format::AnthropicMessages, "claude-opus-5"),
+        (CacheKind::Marked, 512)
     );
 }

@@ -9,7 +9,7 @@ use anneal_core::{
 };
 use anneal_llm::{
     Extractive, ModelAccess, Summarizer,
-    provider::{CallableModels, Providers},
+    provider::{CallableModels, Providers, models_without_cache},
 };
 use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
 use anneal_proto::v1::{
@@ -77,22 +77,19 @@ impl ServerOptions {
         limits: &ModelAccess,
     ) -> (SessionSettings, Self) {
         let callable = CallableModels::new(&providers, &models).expect("the settings are valid");
-        let access = Arc::new(ModelAccess {
-            models: callable,
-            ..*limits
-        });
-        let chat = ChatSettings {
-            model: default.into(),
-        };
+        let unmarked = models_without_cache(&providers, &models);
         let session = SessionSettings::new(PolicyOverrides::default(), models);
-        (
-            session,
-            Self {
-                access,
-                chat,
-                ..Self::default()
+        let options = Self {
+            access: Arc::new(ModelAccess {
+                models: callable,
+                ..*limits
+            }),
+            chat: ChatSettings {
+                model: default.into(),
             },
-        )
+            ..Self::default()
+        };
+        (session.with_unmarked(unmarked), options)
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) struct SummaryRun<'a> {
     overhead: u64,
     /// Whether the model has written a part in this run.
     has_answer: Cell<bool>,
+    /// Whether the budget was shrunk after a refusal that only seems to be about the length.
+    has_shrunk_on_doubt: bool,
 }
 
 /// The parts of chunks that follow each other.
@@ -100,6 +102,7 @@ impl<'a> SummaryRun<'a> {
             cap: u64::MAX,
             overhead,
             has_answer: Cell::new(false),
+            has_shrunk_on_doubt: false,
         }
     }
 
@@ -329,12 +332,20 @@ impl<'a> SummaryRun<'a> {
 
     /// Shrinks the budget after a failure that says that `sent` source tokens are too many: to the
     /// window that the provider names, if that is enough, or else to two thirds of `sent`. Returns
-    /// the failure if it says anything else, or if the budget gets too small to work with.
+    /// the failure if it says anything else, if it only seems to say so for the second time, or if
+    /// the budget gets too small to work with.
     fn shrink_budget(&mut self, failure: SummaryFailure, sent: u64) -> Result<(), SummaryFailure> {
-        let named_window = match &failure {
-            SummaryFailure::Call(CallFailure::Overflow { window, .. }) => *window,
+        let (named_window, confidence) = match &failure {
+            SummaryFailure::Call(CallFailure::Overflow {
+                window, confidence, ..
+            }) => (*window, *confidence),
             _ => return Err(failure),
         };
+        if confidence == Confidence::Likely
+            && std::mem::replace(&mut self.has_shrunk_on_doubt, true)
+        {
+            return Err(failure);
+        }
         self.window = self.window.min(named_window.unwrap_or(self.window));
         let is_enough = |run: &Self| {
             run.budget()

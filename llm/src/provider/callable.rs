@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use anneal_core::{
+    cache::CacheKind,
     media_access::{MediaAccess, is_host_entry},
     model::{ModelSettings, Models},
     tokens::Tokens,
@@ -11,8 +12,8 @@ use anneal_core::{
 use reqwest::{Client, Proxy, Url, redirect};
 
 use super::{
-    Api, MediaRule, MediaSettings, Model, OutputField, ProviderSettings, Providers, SettingsError,
-    call_limits::Limits, http::Provider, key::Key,
+    Api, MediaRule, MediaSettings, Model, OutputField, PromptCache, ProviderSettings, Providers,
+    SettingsError, call_limits::Limits, http::Provider, key::Key,
 };
 
 /// A model's default output limit is this, or a quarter of its window if that is less.
@@ -55,6 +56,26 @@ impl CallableModels {
     pub fn find(&self, name: &str) -> Option<&Arc<Model>> {
         self.0.get(name)
     }
+}
+
+/// The names of the models whose requests do not ask for the cache of their provider. A model of
+/// Anthropic behind another protocol is not among them: whether its host caches is not known.
+pub fn models_without_cache(providers: &Providers, models: &Models) -> Vec<String> {
+    let is_without = |name: &str, settings: &ModelSettings| {
+        let provider = settings.provider.as_ref();
+        provider
+            .and_then(|provider| providers.get(provider))
+            .is_some_and(|provider| {
+                let is_foreign =
+                    provider.api != Api::Anthropic && models.cache_kind(name) == CacheKind::Marked;
+                !provider.asks_for_cache() && !is_foreign
+            })
+    };
+    models
+        .configured()
+        .filter(|&(name, settings)| is_without(name, settings))
+        .map(|(name, _)| name.to_owned())
+        .collect()
 }
 
 /// The callable model; None for settings without a provider. An error if the settings cannot work.
@@ -155,7 +176,7 @@ pub(super) fn provider(settings: &ProviderSettings) -> Result<Provider, Settings
         api: settings.api,
         base_url,
         is_default_host,
-        prompt_cache: settings.prompt_cache,
+        asks_for_cache: settings.asks_for_cache(),
         output_field,
         media,
         client: client(settings)?,
@@ -194,6 +215,24 @@ fn media(
 }
 
 impl ProviderSettings {
+    /// Whether requests have the fields of the protocol's own prompt cache. Servers that implement
+    /// OpenAI's or Gemini's protocol may refuse them, and have caches of other rules.
+    fn asks_for_cache(&self) -> bool {
+        match self.prompt_cache {
+            PromptCache::Auto => self.api == Api::Anthropic || self.is_at_default_host(),
+            PromptCache::On => true,
+            PromptCache::None => false,
+        }
+    }
+
+    /// Whether its address is at the protocol's own host.
+    fn is_at_default_host(&self) -> bool {
+        let default_url =
+            address("url", default_base_url(self.api)).expect("the default base URLs are URLs");
+        let base_url = address("url", self.url.as_deref().unwrap_or(default_url.as_str()));
+        base_url.is_ok_and(|url| url.host_str() == default_url.host_str())
+    }
+
     /// Whether the key is sent only to the protocol's own host or to this machine.
     pub fn is_trusted_endpoint(&self) -> bool {
         let default_url =

@@ -162,7 +162,8 @@ fn check_gemini(options: &ChatOptions, gemini: Gemini) -> Result<(), Refused> {
             "parallel calls cannot be switched off",
         );
     }
-    let has_tools = !options.tools().is_empty();
+    // Tools that are not to be called are left out beside a shape (`request.rs`).
+    let has_tools = !options.tools().is_empty() && options.tool_choice != Some(ToolChoice::None);
     if options.response_format.is_some() && has_tools && !gemini.has_shapes_beside_tools() {
         return refuse(
             "response_format",

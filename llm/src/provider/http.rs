@@ -16,7 +16,7 @@ use reqwest::{
 };
 
 use super::{
-    Api, CallFailure, OutputField, PromptCache,
+    Api, CallFailure, OutputField,
     body::Body,
     call_limits::{Deadlines, Limits},
     failure,
@@ -38,7 +38,7 @@ pub(super) struct Provider {
     /// Whether this is the protocol's own host.
     pub(super) is_default_host: bool,
     /// Whether requests ask for its prompt cache.
-    pub(super) prompt_cache: PromptCache,
+    pub(super) asks_for_cache: bool,
     /// Name of the field of the output limit, for OpenAI's protocol, which has two.
     pub(super) output_field: OutputField,
     /// Media whose addresses it may receive.
@@ -49,16 +49,6 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    /// Whether requests may have the fields of the protocol's own prompt cache. Servers that
-    /// implement OpenAI's or Gemini's protocol may refuse them, and have caches of other rules.
-    pub(super) fn asks_for_cache(&self) -> bool {
-        match self.prompt_cache {
-            PromptCache::Auto => self.is_default_host || self.api == Api::Anthropic,
-            PromptCache::On => true,
-            PromptCache::None => false,
-        }
-    }
-
     /// Posts a request and receives the answer's status and headers. Any status but success is a
     /// failure. `sent_tokens`: as in [`ProviderAnswer`].
     pub(super) async fn post(

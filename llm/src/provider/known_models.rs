@@ -238,20 +238,6 @@ impl Gemini {
     }
 }
 
-/// Whether OpenAI's cache keeps what this model has read for a day if a request asks for it. Later
-/// models than gpt-5.5 refuse the field (developers.openai.com/api/docs/guides/prompt-caching,
-/// 2026), and so do some of the small ones (OpenHands/software-agent-sdk, pull request 1345).
-pub(super) fn can_be_cached_for_a_day(served_as: &str) -> bool {
-    let name = served_as.to_ascii_lowercase();
-    let is_small = name.contains("mini") || name.contains("nano");
-    let version = name
-        .rsplit('/')
-        .next()
-        .and_then(|name| name.strip_prefix("gpt-"))
-        .and_then(version);
-    !is_small && matches!(version, Some((4, 1) | (5, 0..=5)))
-}
-
 /// The name of an effort in the protocols of OpenAI and Anthropic.
 pub(super) const fn effort_name(effort: Effort) -> &'static str {
     match effort {
@@ -315,24 +301,6 @@ mod tests {
             ("gemini-4-argon", 3),
         ] {
             assert_eq!(levels(name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn only_some_of_openais_models_cache_for_a_day() {
-        for name in ["gpt-5", "gpt-5.5-pro", "openai/gpt-5.4", "gpt-4.1"] {
-            assert!(can_be_cached_for_a_day(name), "{name}");
-        }
-        for name in [
-            "gpt-5.6",
-            "gpt-6",
-            "gpt-4o",
-            "gpt-5-mini",
-            "gpt-4.1-nano",
-            "o3",
-            "small",
-        ] {
-            assert!(!can_be_cached_for_a_day(name), "{name}");
         }
     }
 }

@@ -42,7 +42,7 @@ pub use anneal_core::{
 };
 pub use answer_stream::{AnswerStream, BilledAnswerStream};
 pub use call_cost::CallCost;
-pub use callable::CallableModels;
+pub use callable::{CallableModels, models_without_cache};
 pub use capability::OptionRefusal;
 pub use failure::CallFailure;
 pub use model::Model;

@@ -79,10 +79,16 @@ impl Model {
         &self.served_as
     }
 
+    /// Whether its requests ask for its provider's cache. If not, they have no marks.
+    pub fn asks_for_cache(&self) -> bool {
+        self.provider.asks_for_cache
+    }
+
     /// The rules of its provider's cache. If requests do not ask for it, an ideal cache is assumed:
-    /// servers such as vLLM and llama.cpp reuse every prefix.
+    /// servers such as vLLM and llama.cpp reuse every prefix. Anthropic's protocol caches only what
+    /// is marked.
     pub fn cache_rules(&self) -> CacheRules {
-        if self.provider.asks_for_cache() {
+        if self.asks_for_cache() || self.provider.api == Api::Anthropic {
             CacheRules::of(self.format(), &self.served_as)
         } else {
             CacheRules::IDEAL

@@ -2,7 +2,7 @@
 //! needs.
 
 use anneal_core::{
-    cache::CacheTtl,
+    cache::{CacheTtl, can_be_cached_for_a_day},
     chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, ToolChoice},
 };
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     Api, Call, Tool,
     http::Provider,
-    known_models::{Claude, can_be_cached_for_a_day, effort_name},
+    known_models::{Claude, Gemini, effort_name},
 };
 
 /// The path of a call, below the provider's base URL, and its body. `served_as` is the model's name
@@ -27,7 +27,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
                 "/models/{}:streamGenerateContent?alt=sse",
                 path_segment(served_as)
             ),
-            gemini(call),
+            gemini(served_as, call),
         ),
     };
     (path, body.end_with(call.context))
@@ -61,7 +61,7 @@ fn openai(provider: &Provider, served_as: &str, call: &Call<'_>) -> Object {
         body.add_if_some("parallel_tool_calls", options.parallel_tool_calls);
     }
     body.add_json_if_some("tools", tools);
-    if provider.asks_for_cache() {
+    if provider.asks_for_cache {
         body.add_if_some("prompt_cache_key", call.cache_key);
         if call.long_retention && can_be_cached_for_a_day(served_as) {
             body.add("prompt_cache_retention", "24h");
@@ -188,13 +188,19 @@ fn cache_control(ttl: CacheTtl) -> String {
     json.to_owned()
 }
 
-fn gemini(call: &Call<'_>) -> Object {
+fn gemini(served_as: &str, call: &Call<'_>) -> Object {
     let options = call.options;
+    let is_without_tools = options.tool_choice == Some(ToolChoice::None)
+        && options.response_format.is_some()
+        && !Gemini::of(served_as).has_shapes_beside_tools();
+    let tools: &[Tool] = if is_without_tools {
+        &[]
+    } else {
+        options.tools()
+    };
     let mut body = Object::begin(call.context.len());
     body.add_json("generationConfig", &generation_config(call));
-    let declared = list(options.tools(), |tool| {
-        tool_json(tool, "parametersJsonSchema").end()
-    });
+    let declared = list(tools, |tool| tool_json(tool, "parametersJsonSchema").end());
     if let (Some(choice), Some(_)) = (&options.tool_choice, &declared) {
         body.add_json("toolConfig", &gemini_choice(choice));
     }

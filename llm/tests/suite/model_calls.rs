@@ -3,7 +3,8 @@
 
 use crate::fixtures::{ask, dialogue, talk};
 use crate::scripted_model::{
-    ScriptedCalls, answer, ended, model, model_that_writes, overflow, report, summarize,
+    ScriptedCalls, answer, ended, likely_overflow, model, model_that_writes, overflow, report,
+    summarize,
 };
 use anneal_core::tokens::Tokens;
 use anneal_llm::{
@@ -183,6 +184,29 @@ fn a_model_that_refuses_every_length_fails_after_a_few_calls() {
         "{failure:?}"
     );
     assert!(scripted.calls() < 12, "{} calls", scripted.calls());
+}
+
+#[test]
+fn a_refusal_that_only_seems_to_be_about_the_length_shortens_one_call() {
+    let sources = talk(1_000);
+    let always = ScriptedCalls::new(|_, _| Err(likely_overflow()));
+    let asked = ask(Purpose::Range, &sources, 300);
+    let failure = summarize(&model(8_192), &always, &asked).unwrap_err();
+    assert!(
+        matches!(failure, SummaryFailure::Call(CallFailure::Overflow { .. })),
+        "{failure:?}"
+    );
+    let sent: Vec<u64> = always.prompts().iter().map(|prompt| prompt.sent).collect();
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    assert!(sent[1] < sent[0], "{sent:?}");
+    let once = ScriptedCalls::new(|number, prompt| {
+        if number == 0 {
+            Err(likely_overflow())
+        } else {
+            Ok(answer(report(prompt)))
+        }
+    });
+    summarize(&model(8_192), &once, &asked).unwrap();
 }
 
 #[test]

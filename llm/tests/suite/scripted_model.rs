@@ -197,12 +197,21 @@ pub(crate) fn ended(text: impl Into<String>, stop: StopReason) -> Answer {
 
 /// The failure of a context that is too long.
 pub(crate) fn overflow(window: Option<u64>) -> SummaryFailure {
+    overflow_with(window, Confidence::Certain)
+}
+
+/// The failure of a context that only seems to be too long.
+pub(crate) fn likely_overflow() -> SummaryFailure {
+    overflow_with(None, Confidence::Likely)
+}
+
+fn overflow_with(window: Option<u64>, confidence: Confidence) -> SummaryFailure {
     CallFailure::Overflow {
         window: window.map(Tokens::new),
         prompt: None,
         read: None,
         rule: "test",
-        confidence: Confidence::Certain,
+        confidence,
         status: None,
         wording: None,
     }

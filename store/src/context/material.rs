@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anneal_core::{
-    cache::RequestIdentity,
+    cache::{CacheRules, RequestIdentity},
     caller::{Caller, ConversationId},
     context::{
         Body, CheckpointSummary, Material, OmittedMessage, PrefixVersion, ReadySummary,
@@ -14,6 +14,7 @@ use anneal_core::{
     limits::{CONTENT_BYTES, CONTEXT_CONTENT_BYTES, SUMMARY_BYTES},
     message::{MessageId, Role},
     policy::PolicyOverrides,
+    render::Format,
     tokens::Encoding,
 };
 use futures::TryStreamExt as _;
@@ -408,6 +409,11 @@ impl ContextRows {
             .policy_defaults
             .swap_settings(&self.policy, &self.overrides)?;
         Ok(settings.model)
+    }
+
+    /// The rules of the cache of a model, by the settings in force, for contexts in this format.
+    pub fn cache_rules(&self, format: Format, model: &str) -> CacheRules {
+        self.policy_defaults.session().cache_rules(format, model)
     }
 
     /// Whether the tail has more bytes than a context reads, so that the oldest messages are left

@@ -41,7 +41,7 @@ impl ModelRowPermits {
     async fn acquire(&self, purpose: CallPurpose) -> Result<SemaphorePermit<'_>, StoreError> {
         let permits = match purpose {
             CallPurpose::Summary => &self.jobs,
-            CallPurpose::Turn => &self.writes,
+            CallPurpose::Turn | CallPurpose::Ping => &self.writes,
         };
         let permit = timeout(PERMIT_DEADLINE, permits.acquire())
             .await
@@ -51,12 +51,12 @@ impl ModelRowPermits {
 }
 
 impl Store {
-    /// The pool for calls of a purpose: summaries use that of jobs, turns that of writes, so that
-    /// they do not wait for each other.
+    /// The pool for calls of a purpose: those of workers use that of jobs, those of servers that of
+    /// writes.
     pub(crate) const fn calls_pool(&self, purpose: CallPurpose) -> &Pool {
         match purpose {
             CallPurpose::Summary => &self.jobs,
-            CallPurpose::Turn => &self.writes,
+            CallPurpose::Turn | CallPurpose::Ping => &self.writes,
         }
     }
 

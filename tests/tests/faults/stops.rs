@@ -11,9 +11,10 @@ use pb::{CancelOutcome, part::Part};
 fn random_answer(random: &mut SeededRandom) -> Vec<Say> {
     let mut says = vec![Say::thought("so"), Say::Signature("signed".into())];
     for place in 0..=random.below(4) {
-        match random.below(3) {
+        match random.below(4) {
             0 => says.push(Say::text(&format!("text {place}\n"))),
             1 => says.push(Say::text(" ")),
+            2 => says.extend([Say::thought("then"), Say::Signature("signed too".into())]),
             _ => says.push(Say::tool(
                 &format!("call{place}"),
                 "look",
@@ -33,6 +34,10 @@ fn assert_begins(whole: &[pb::Part], kept: &[pb::Part], what: &str) {
         panic!("{what}: a stored answer has parts")
     };
     assert_eq!(before, &whole[..before.len()], "{what}");
+    assert!(
+        !matches!(last.part, Some(Part::Reasoning(_))),
+        "{what}: it ends with reasoning, which providers refuse"
+    );
     let counterpart = &whole[before.len()];
     match (&last.part, &counterpart.part) {
         (Some(Part::Text(kept)), Some(Part::Text(whole))) => {

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use anneal_core::{
     cache::{CacheKind, CacheTtl},
     chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, Tool, ToolChoice},
+    model::Models,
 };
-use anneal_llm::provider::{Api, Call, CallableModels, Model};
+use anneal_llm::provider::{Api, Call, CallableModels, Model, Providers, models_without_cache};
 use anneal_testkit::{
     Folder, ModelRequest, ScriptedModel, TestApp, assert_refused, pb, plain_call, read_answer,
 };
@@ -260,6 +261,19 @@ async fn gemini_gets_shape_and_effort_in_its_generation_config() {
 }
 
 #[tokio::test]
+async fn tools_that_are_not_to_be_called_are_declared_where_a_shape_does_not_exclude_them() {
+    let options = ChatOptions {
+        response_format: Some(schema()),
+        ..choosing(ToolChoice::None)
+    };
+    for (name, declares) in [("gemini-3.5-flash", true), ("gemini-2.5-flash", false)] {
+        let body = send(Api::Gemini, name, &options).await.body;
+        assert_eq!(body.get("tools").is_some(), declares, "{name}");
+        assert_eq!(body.get("toolConfig").is_some(), declares, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn marked_tools_have_the_mark_on_the_last_of_them() {
     let options = choosing(ToolChoice::Auto);
     for (ttl, control) in [
@@ -323,14 +337,42 @@ async fn openais_cache_is_asked_for_only_where_it_is() {
 fn without_the_protocols_own_cache_an_ideal_one_is_assumed() {
     let kind = |provider: &Value, name| model(provider, name).cache_rules().kind;
     let at = |api: &str, setting: &str| json!({"api": api, "url": "http://127.0.0.1:9/v1", "prompt_cache": setting});
-    for (api, setting) in [
-        ("openai", "auto"),
-        ("gemini", "auto"),
-        ("anthropic", "none"),
-    ] {
+    for (api, setting) in [("openai", "auto"), ("openai", "none"), ("gemini", "auto")] {
         let found = kind(&at(api, setting), "claude-opus-4-8");
         assert_eq!(found, CacheKind::None, "{api}, {setting}");
     }
+}
+
+#[test]
+fn anthropics_protocol_caches_nothing_where_it_is_not_asked_to() {
+    let url = "http://127.0.0.1:9/v1";
+    for (setting, asks) in [("auto", true), ("on", true), ("none", false)] {
+        let provider = json!({"api": "anthropic", "url": url, "prompt_cache": setting});
+        let model = model(&provider, "claude-opus-4-8");
+        assert_eq!(model.cache_rules().kind, CacheKind::Marked, "{setting}");
+        assert_eq!(model.asks_for_cache(), asks, "{setting}");
+    }
+}
+
+#[test]
+fn the_models_without_a_cache_are_those_whose_requests_do_not_ask_for_one() {
+    let providers = json!({
+        "silent": {"api": "anthropic", "url": "http://127.0.0.1:9/v1", "prompt_cache": "none"},
+        "marked": {"api": "anthropic", "url": "http://127.0.0.1:9/v1"},
+        "own": {"api": "openai", "url": "http://127.0.0.1:9/v1"},
+        "proxy": {"api": "openai", "url": "http://127.0.0.1:9/v1", "prompt_cache": "on"},
+    });
+    let models = json!({
+        "a": {"provider": "silent", "served_as": "claude-opus-5"},
+        "b": {"provider": "marked", "served_as": "claude-opus-5"},
+        "c": {"provider": "own", "served_as": "gpt-5.5"},
+        "d": {"provider": "proxy", "served_as": "gpt-5.5"},
+        "e": {"provider": "own", "served_as": "claude-opus-5"},
+        "claude-opus-5": {"window_tokens": 100_000},
+    });
+    let providers: Providers = serde_json::from_value(providers).expect("valid settings");
+    let models: Models = serde_json::from_value(models).expect("valid settings");
+    assert_eq!(models_without_cache(&providers, &models), ["a", "c"]);
 }
 
 /// A protocol, the name of a model, the option that it refuses, and a change that sets it.

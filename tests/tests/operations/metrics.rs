@@ -329,6 +329,29 @@ async fn a_server_and_a_worker_export_the_metrics_that_are_documented() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_after_which_another_is_tried_is_counted_also_if_none_answers() {
+    let model = ScriptedModel::start(|_| Script::status(503, &[], "{}")).await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let settings = format!(
+        "[providers.scripted]\napi = \"openai\"\nurl = \"{}\"\n\
+         [models.a]\nprovider = \"scripted\"\nwindow_tokens = 8192\n\
+         [models.b]\nprovider = \"scripted\"\nwindow_tokens = 8192\n\
+         [chat]\nmodel = [\"a\", \"b\"]\n",
+        model.url()
+    );
+    folder.file("anneal.toml", &settings);
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    let (server, _) = anneal.server().await;
+    let web = server.http_client().await;
+    web.chat("a", &json!({"message": "Anybody?"})).await;
+    assert_eq!(model.requests().len(), 2, "both are called");
+    let exported = Exported::fetch(&web).await;
+    let name = "anneal_chat_fallbacks_total";
+    let start = format!("{name}{{reason=\"MODEL_UNAVAILABLE\"}} ");
+    assert!((exported.sum(name, &start) - 1.0).abs() < 0.5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_names_of_metrics_can_be_left_out() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);

@@ -59,7 +59,10 @@ pub(crate) async fn get_context_usage(
         .read_summary_health(caller, id, &settings.summary_model)
         .await?;
     let figures = usage.state.figures;
-    let built = build_if_small(state, caller, id, overrides, &usage).await?;
+    let built = match build_if_small(state, caller, id, overrides, &usage).await {
+        Err(failure) if passes(&failure) => None,
+        built => built?,
+    };
     let sent = built.unwrap_or_else(|| SentContext::of_figures(&usage));
     let total_tokens = sent.segments.iter().map(|segment| segment.tokens).sum();
     let policy = usage.state.policy;
@@ -98,8 +101,18 @@ pub(crate) async fn get_context_usage(
     })
 }
 
+/// Whether a failure to build the context passes by itself, so that figures are answered for now:
+/// too many other calls hold content, or the database is busy.
+const fn passes(failure: &Failure) -> bool {
+    match failure {
+        Failure::Overloaded => true,
+        Failure::Store(error) => error.is_transient(),
+        _ => false,
+    }
+}
+
 /// The figures of the context that the next call would get, built as a dry run. None: the tail is
-/// too large, or too many other calls hold content.
+/// too large.
 async fn build_if_small(
     state: &ServerState,
     caller: Caller,
@@ -125,11 +138,8 @@ async fn build_if_small(
         dry_run: true,
         ratio: None,
     };
-    match build_context::build(state, &state.content_budget, caller, &request).await {
-        Ok(built) => Ok(Some(SentContext::of_built(&built.context, usage))),
-        Err(Failure::Overloaded) => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    let built = build_context::build(state, &state.content_budget, caller, &request).await?;
+    Ok(Some(SentContext::of_built(&built.context, usage)))
 }
 
 /// What a context sends.
@@ -266,5 +276,30 @@ fn summary_health(health: SummaryHealth) -> pb::SummaryHealth {
             nanos: left.subsec_nanos() as i32,
         }),
         last_failure: health.last_failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_store::{Entity, StoreError};
+
+    use super::*;
+
+    #[test]
+    fn figures_are_answered_only_while_a_failure_passes() {
+        for failure in [
+            Failure::Overloaded,
+            StoreError::Busy.into(),
+            StoreError::Unresponsive.into(),
+        ] {
+            assert!(passes(&failure), "{failure}");
+        }
+        for failure in [
+            Failure::Panicked,
+            Failure::ContextEmpty,
+            StoreError::NotFound(Entity::Conversation).into(),
+        ] {
+            assert!(!passes(&failure), "{failure}");
+        }
     }
 }

@@ -62,8 +62,8 @@ struct RunningTurn {
 pub(in crate::http) enum SessionOrigin {
     /// The session existed before.
     Existing,
-    /// The session was created for this turn. If the turn is refused before anything is stored, the
-    /// session is deleted.
+    /// The session was created for this turn. If the turn is refused or stopped before anything is
+    /// stored, the session is deleted.
     Created,
 }
 
@@ -215,10 +215,7 @@ impl TurnRelay {
     /// Relays the turn to its end. Then waits until no reader is left, or until the log expires.
     async fn run(mut self) {
         if let Err(problem) = self.relay_until_not_busy().await {
-            let nothing_is_stored = self.log.state().stored_message_ids.is_none();
-            if self.session_origin == SessionOrigin::Created && nothing_is_stored {
-                self.delete_created_session().await;
-            }
+            self.delete_unused_session().await;
             // From now on the same request starts a new turn.
             self.turns.remove(&self.key, &self.log);
             self.log.end(TurnEnd::Failed(problem));
@@ -303,6 +300,8 @@ impl TurnRelay {
             let is_last = matches!(event, Event::Done(_));
             if is_last {
                 self.turns.remove(&self.key, &self.log);
+                // The turn may have been stopped before its question was stored.
+                self.delete_unused_session().await;
             }
             self.record_all(merger.push(event, Instant::now()));
             if is_last {
@@ -325,8 +324,12 @@ impl TurnRelay {
         }
     }
 
-    /// Deletes the session that was created for this turn, if nothing is stored in it.
-    async fn delete_created_session(&self) {
+    /// Deletes the session that was created for this turn, if the turn has stored nothing in it.
+    async fn delete_unused_session(&self) {
+        let has_stored = self.log.state().stored_message_ids.is_some();
+        if self.session_origin == SessionOrigin::Existing || has_stored {
+            return;
+        }
         let id = self.key.session;
         let store = &self.http_caller.services.state.store;
         if let Err(error) = store
@@ -334,7 +337,7 @@ impl TurnRelay {
             .await
         {
             store.log_failure(&error, || {
-                warn!(conversation.id = %id, "could not delete the session that was created for a refused turn: {error}");
+                warn!(conversation.id = %id, "could not delete the session that was created for a turn: {error}");
             });
         }
     }

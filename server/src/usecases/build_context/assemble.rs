@@ -77,8 +77,10 @@ fn assemble_here(
     idle: Option<IdleAsk>,
     reservation: Arc<Reservation>,
 ) -> Result<BuiltContext, Failure> {
-    let model = if ask.cache.is_some() {
-        rows.model()?
+    let cached_model = if ask.cache.is_some() {
+        let model = rows.model()?;
+        let rules = rows.cache_rules(ask.format, model.as_deref().unwrap_or_default());
+        Some((model, rules))
     } else {
         None
     };
@@ -86,7 +88,7 @@ fn assemble_here(
     let (policy, learnt_window) = (material.policy, material.learnt_window);
     let ratio = ratio.or(material.tokens_ratio);
     material.tokens_ratio = ratio;
-    apply_policy(&mut ask, &policy, model);
+    apply_policy(&mut ask, &policy, cached_model);
     ask.budget = ask.budget.map(|budget| budget_in_own_tokens(budget, ratio));
     if ask.pressure == Pressure::Compact {
         material = emergency_compaction::shorten_tail(material);
@@ -121,16 +123,20 @@ fn assemble_here(
 
 /// Completes what is asked of the provider's cache with what only the conversation's policy says. A
 /// turn names its model, and marks only if the policy does; any other caller has asked for marks.
-fn apply_policy(ask: &mut Ask, policy: &Policy, model: Option<String>) {
-    let format = ask.format;
-    let Some(cache) = &mut ask.cache else {
+/// `cached_model`: the model that the policy names, and the rules of its cache.
+fn apply_policy(
+    ask: &mut Ask,
+    policy: &Policy,
+    cached_model: Option<(Option<String>, CacheRules)>,
+) {
+    let Some((cache, (model, rules))) = ask.cache.as_mut().zip(cached_model) else {
         return;
     };
     cache.retention = policy.cache_retention;
     if cache.identity.model.is_some() {
         cache.marks &= policy.cache_marks;
     } else {
-        cache.rules = CacheRules::of(format, model.as_deref().unwrap_or_default());
+        cache.rules = rules;
         cache.identity.model = model;
     }
 }

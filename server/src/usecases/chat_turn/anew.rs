@@ -103,7 +103,13 @@ impl TurnRun {
         let encoding = conversation.attributes.encoding;
         let bytes = message.parts.iter().map(message::part_bytes).sum();
         let is_long = cpu_pool::is_long_count(encoding, bytes, message.parts.len());
-        let prepare = move || NewContent::new(&message, Labels::Replace, encoding);
+        // A message without labels says nothing of them.
+        let labels = if message.metadata.is_empty() {
+            Labels::Keep
+        } else {
+            Labels::Replace
+        };
+        let prepare = move || NewContent::new(&message, labels, encoding);
         let tenant = self.caller.tenant();
         let edit = MessageEdit {
             message: id,

@@ -111,11 +111,14 @@ impl Draft {
         *self = Self::default();
     }
 
-    /// Takes what has come of an answer that ends here: text as it came, signed or hidden reasoning,
-    /// and complete tool calls. None: neither a text nor a call has come.
+    /// Takes what has come of an answer that ends here: text as it came, complete tool calls, and
+    /// the signed or hidden reasoning before them. Reasoning at the end led to nothing, and
+    /// providers refuse an answer that ends with it. None: neither a text nor a call has come.
     pub(super) fn take_kept(&mut self) -> Option<Vec<Part>> {
-        let parts = std::mem::take(self).parts;
-        parts.iter().any(has_content).then_some(parts)
+        let mut parts = std::mem::take(self).parts;
+        let last = parts.iter().rposition(has_content)?;
+        parts.truncate(last + 1);
+        Some(parts)
     }
 
     /// Adds a piece. Fails if an append would refuse the message, or if the answer is empty, except
@@ -283,6 +286,34 @@ mod tests {
         assert_eq!(draft.take_kept(), None, "it is taken once");
         draft.take(call("1", "look")).expect("taken");
         assert_eq!(draft.take_kept().map(|parts| parts.len()), Some(1));
+    }
+
+    #[test]
+    fn what_is_kept_of_an_answer_does_not_end_with_reasoning() {
+        let text = Part::Text { text: "a".into() };
+        let tool = Part::ToolUse {
+            id: "1".into(),
+            name: "look".into(),
+            input: "{}".into(),
+        };
+        for (piece, part) in [
+            (Piece::Text("a".into()), text.clone()),
+            (call("1", "look"), tool),
+        ] {
+            let mut draft = Draft::default();
+            let before = [Piece::Reasoning(reasoning()), piece];
+            // A blank text after it is no content, either.
+            let after = [Piece::Reasoning(reasoning()), Piece::Text("\n".into())];
+            for piece in before.into_iter().chain(after) {
+                draft.take(piece).expect("taken");
+            }
+            assert_eq!(draft.take_kept(), Some(vec![reasoning(), part]));
+        }
+        let mut draft = Draft::default();
+        for piece in [Piece::Text("a".into()), Piece::Reasoning(reasoning())] {
+            draft.take(piece).expect("taken");
+        }
+        assert_eq!(draft.take_kept(), Some(vec![text]));
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl TurnRun {
         let policy = store.session().resolved(&conversation.attributes.policy);
         let setup = TurnSetup::of(&self.turn, &conversation, &policy, &self.settings);
         let models = self.choose_models(&conversation, &policy)?;
-        self.check_cache_ping(&models[0])?;
+        self.check_cache_ping(&models[0], &setup)?;
         Box::pin(self.try_models(prompt, &setup, &models)).await
     }
 
@@ -224,11 +224,12 @@ impl TurnRun {
         let mut progress = TurnProgress::default();
         let mut failed: Option<Box<FailedCall<'_>>> = None;
         for (place, model) in models.iter().enumerate() {
+            let next = models.get(place + 1);
             if let Err(refusal) = self.check_model(model, setup) {
                 if place == 0 {
                     return Err(refusal.into());
                 }
-                self.note_fallback(&mut progress, model, &refusal);
+                self.note_fallback(&mut progress, model, &refusal, next);
                 continue;
             }
             let replaces = failed.as_ref().map(|failed| failed.call.lease());
@@ -243,7 +244,10 @@ impl TurnRun {
                         .await
                     {
                         Ok(done) => return done,
-                        Err(failed_call) => failed = Some(failed_call),
+                        Err(failed_call) => {
+                            self.note_fallback(&mut progress, model, &failed_call.failure, next);
+                            failed = Some(failed_call);
+                        }
                     }
                     continue;
                 }
@@ -251,7 +255,7 @@ impl TurnRun {
             };
             match refusal {
                 TurnError::Failed(failure) if self.may_fall_back(&failure) => {
-                    self.note_fallback(&mut progress, model, &failure);
+                    self.note_fallback(&mut progress, model, &failure, next);
                     if failed.is_none() {
                         progress.first_failure.get_or_insert(failure);
                     }
@@ -285,7 +289,6 @@ impl TurnRun {
         progress.calls += call.spent().calls;
         let outcome = match outcome {
             Err(TurnError::Failed(failure)) if self.may_fall_back(&failure) => {
-                self.note_fallback(progress, model, &failure);
                 return Err(Box::new(FailedCall {
                     model,
                     call,
@@ -310,18 +313,23 @@ impl TurnRun {
             self.spawn_ping(model, setup, answer, ping);
         }
         let fallbacks = std::mem::take(&mut progress.fallbacks);
-        for fallback in &fallbacks {
-            let reason = fallback.reason.clone();
-            metrics::counter!("anneal_chat_fallbacks_total", "reason" => reason).increment(1);
-        }
         Ok(Ok(self
             .build_done_event(completed, fallbacks, progress.calls)
             .await))
     }
 
-    /// Notes that this model does not answer the turn.
-    fn note_fallback(&self, progress: &mut TurnProgress, model: &Model, failure: &Failure) {
+    /// Notes that this model does not answer the turn. `next`: the model that is tried after it.
+    fn note_fallback(
+        &self,
+        progress: &mut TurnProgress,
+        model: &Model,
+        failure: &Failure,
+        next: Option<&Arc<Model>>,
+    ) {
         let reason = failure.reason().name();
+        if next.is_some() {
+            metrics::counter!("anneal_chat_fallbacks_total", "reason" => reason).increment(1);
+        }
         debug!(
             conversation = %self.turn.id,
             reason,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anneal_core::{
     admission::{AdmissionRefusal, CallPurpose},
-    chat_options::{ChatOptions, Tool},
+    chat_options::Tool,
     policy::PolicyOverrides,
     render::find_blocked_media,
     tokens::Tokens,
@@ -107,14 +107,21 @@ impl TurnRun {
     /// that it does not accept.
     pub(super) fn check_model(&self, model: &Model, setup: &TurnSetup) -> Result<(), Failure> {
         self.check_media(model)?;
-        Self::check_options(model, &setup.options)
+        Self::check_options(model, setup)
     }
 
     /// Refuses an option that the model does not accept, and a tool whose name its provider
-    /// refuses.
-    fn check_options(model: &Model, options: &ChatOptions) -> Result<(), Failure> {
+    /// refuses. The sentence says where an option comes from that the request does not set.
+    fn check_options(model: &Model, setup: &TurnSetup) -> Result<(), Failure> {
+        let TurnSetup {
+            options, inherited, ..
+        } = setup;
         model.check_options(options).map_err(|refusal| {
-            Failure::invalid(format!("options.{}", refusal.field), refusal.sentence)
+            let origin = inherited.origin(refusal.field);
+            Failure::invalid(
+                format!("options.{}", refusal.field),
+                format!("{}{origin}", refusal.sentence),
+            )
         })?;
         let refused = |tool: &Tool| !tool.is_accepted_by(model.format());
         match options.tools().iter().position(refused) {
@@ -122,8 +129,9 @@ impl TurnRun {
             Some(index) => Err(Failure::invalid(
                 format!("tools[{index}].name"),
                 format!(
-                    "must begin with a letter or an underscore for the model {}",
-                    model.name()
+                    "must begin with a letter or an underscore for the model {}{}",
+                    model.name(),
+                    inherited.origin("tools")
                 ),
             )),
         }

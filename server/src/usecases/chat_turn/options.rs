@@ -1,7 +1,7 @@
 //! The options of a turn: those of the request, of the conversation and of the agent together.
 
 use anneal_core::{
-    chat_options::{ChatOptions, ResponseFormat, Tool, ToolChoice},
+    chat_options::{ChatOptions, ResponseFormat, Tool},
     tokens::{Encoding, Tokens},
 };
 use anneal_store::Conversation;
@@ -11,31 +11,86 @@ use crate::settings::ReloadableSettings;
 /// Tokens that an option takes beside its text: its name and its marks.
 const TOKENS_PER_OPTION: Tokens = Tokens::new(4);
 
-/// The options of a turn in this conversation.
+/// The names of the options that the conversation sets, and not the request, and of those that only
+/// the agent sets. A caller may not know of either.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct InheritedOptions {
+    of_conversation: Vec<&'static str>,
+    of_agent: Vec<&'static str>,
+}
+
+impl InheritedOptions {
+    /// The end of a sentence about an option: where it comes from, if not from the request.
+    pub(super) fn origin(&self, option: &str) -> &'static str {
+        if self.of_conversation.contains(&option) {
+            " (set by the conversation)"
+        } else if self.of_agent.contains(&option) {
+            " (set by the agent)"
+        } else {
+            ""
+        }
+    }
+}
+
+/// The options of a turn in this conversation, and which of them are not from its request.
 pub(super) fn of_turn(
     request: ChatOptions,
     conversation: &Conversation,
     settings: &ReloadableSettings,
-) -> ChatOptions {
+) -> (ChatOptions, InheritedOptions) {
     let attributes = &conversation.attributes;
     let agent = settings.agents.get(&attributes.agent_id);
-    resolve(
-        request,
-        attributes.chat_options.clone(),
-        agent.map(|agent| agent.chat.options()),
-    )
+    let agent = agent.map(|agent| agent.chat.options()).unwrap_or_default();
+    resolve(request, attributes.chat_options.clone(), agent)
 }
 
 /// The options in force: each from the request, else from the conversation (`stored`), else from the
-/// agent. A request that names no tools and chooses none switches those of the others off.
-fn resolve(request: ChatOptions, stored: ChatOptions, agent: Option<ChatOptions>) -> ChatOptions {
-    let switches_tools_off =
-        request.tools.is_none() && request.tool_choice == Some(ToolChoice::None);
-    let mut options = request.over(stored).over(agent.unwrap_or_default());
-    if switches_tools_off {
-        options.tools = None;
-    }
-    options
+/// agent. Tools that a request chooses not to call are sent all the same: without them nothing of
+/// the provider's cache would be of use.
+fn resolve(
+    request: ChatOptions,
+    stored: ChatOptions,
+    agent: ChatOptions,
+) -> (ChatOptions, InheritedOptions) {
+    let (of_request, mut of_conversation) = (names(&request), names(&stored));
+    of_conversation.retain(|name| !of_request.contains(name));
+    let mut of_agent = names(&agent);
+    of_agent.retain(|name| !of_request.contains(name) && !of_conversation.contains(name));
+    let inherited = InheritedOptions {
+        of_conversation,
+        of_agent,
+    };
+    (request.over(stored).over(agent), inherited)
+}
+
+/// The names of the options that are set, as requests have them.
+fn names(options: &ChatOptions) -> Vec<&'static str> {
+    let ChatOptions {
+        tools,
+        tool_choice,
+        parallel_tool_calls,
+        response_format,
+        temperature,
+        top_p,
+        stop,
+        reasoning_effort,
+        metadata,
+        output_tokens,
+    } = options;
+    let all = [
+        ("tools", tools.is_some()),
+        ("tool_choice", tool_choice.is_some()),
+        ("parallel_tool_calls", parallel_tool_calls.is_some()),
+        ("response_format", response_format.is_some()),
+        ("temperature", temperature.is_some()),
+        ("top_p", top_p.is_some()),
+        ("stop", stop.is_some()),
+        ("reasoning_effort", reasoning_effort.is_some()),
+        ("metadata", metadata.is_some()),
+        ("max_output_tokens", output_tokens.is_some()),
+    ];
+    let set = all.into_iter().filter(|(_, is_set)| *is_set);
+    set.map(|(name, _)| name).collect()
 }
 
 /// Estimated tokens of what is sent beside the context: the declared tools, a schema of the answer,
@@ -66,6 +121,8 @@ pub(super) fn reserved_tokens(options: &ChatOptions, encoding: Encoding) -> Toke
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::chat_options::ToolChoice;
+
     use super::*;
 
     fn tools(name: &str) -> Vec<Tool> {
@@ -95,25 +152,35 @@ mod tests {
             tools: Some(tools("look")),
             ..ChatOptions::default()
         };
-        assert_eq!(resolve(request, stored, Some(agent)), expected);
+        let (options, inherited) = resolve(request, stored, agent);
+        assert_eq!(options, expected);
+        for (option, origin) in [
+            ("temperature", ""),
+            ("top_p", " (set by the conversation)"),
+            ("tools", " (set by the agent)"),
+            ("stop", ""),
+        ] {
+            assert_eq!(inherited.origin(option), origin, "{option}");
+        }
     }
 
     #[test]
-    fn a_request_that_chooses_no_tool_switches_stored_tools_off() {
+    fn a_request_that_chooses_no_tool_declares_the_stored_tools() {
         let stored = ChatOptions {
             tools: Some(tools("look")),
+            tool_choice: Some(ToolChoice::Required),
             ..ChatOptions::default()
         };
         let none = ChatOptions {
             tool_choice: Some(ToolChoice::None),
             ..ChatOptions::default()
         };
-        assert_eq!(resolve(none.clone(), stored.clone(), None).tools, None);
-        let own = ChatOptions {
-            tools: Some(tools("other")),
-            ..none
+        let expected = ChatOptions {
+            tool_choice: Some(ToolChoice::None),
+            ..stored.clone()
         };
-        assert_eq!(resolve(own, stored, None).tools, Some(tools("other")));
+        let (options, _) = resolve(none, stored, ChatOptions::default());
+        assert_eq!(options, expected);
     }
 
     #[test]

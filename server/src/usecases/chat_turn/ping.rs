@@ -1,6 +1,7 @@
 //! One call of a model after a turn, which keeps the provider's cache warm: the turn's context once
 //! more, with an output of one token, shortly before the cache would expire. It is lost if the
-//! process ends before.
+//! server stops before. A server that stops waits for calls that have begun, and ends them with the
+//! turns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use anneal_core::{
     tokens::Tokens,
     usage::Usage,
 };
-use anneal_gateway::{CallEnd, ModelGateway};
+use anneal_gateway::{AdmittedCall, CallEnd, ModelGateway};
 use anneal_llm::provider::{Call, Model};
 use anneal_store::{ReportedCall, StoreError, UsageReport};
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +22,7 @@ use tracing::{Instrument as _, debug};
 
 use super::{TurnRun, setup::TurnSetup, store_answer::DB_DEADLINE};
 use crate::{
+    auth::Proof,
     failure::Failure,
     limits::cache_pings::PingPermit,
     poll_watchdog::{PollWatchdog, WatchedFuture},
@@ -58,6 +60,8 @@ struct WaitingPing {
     state: ServerState,
     settings: Arc<ReloadableSettings>,
     caller: Caller,
+    /// Checks the caller's credential again. None: callers need no credential.
+    proof: Option<Proof>,
     conversation: ConversationId,
     /// The answer of the turn.
     answer: MessageId,
@@ -69,22 +73,19 @@ struct WaitingPing {
 
 impl TurnRun {
     /// Refuses a turn whose caller wants the cache of a provider to be kept warm that promises no
-    /// time for which it keeps anything.
-    pub(super) fn check_cache_ping(&self, model: &Model) -> Result<(), Failure> {
-        if self.turn.cache_ping && !promises_a_lifetime(model) {
-            return Err(Failure::invalid(
+    /// time for which it keeps anything, or that is not asked to keep anything.
+    pub(super) fn check_cache_ping(&self, model: &Model, setup: &TurnSetup) -> Result<(), Failure> {
+        match why_not_kept(model, setup) {
+            Some(reason) if self.turn.cache_ping => Err(Failure::invalid(
                 "cache_ping",
-                format!(
-                    "the provider of the model {} promises no time for which it caches",
-                    model.name()
-                ),
-            ));
+                format!("the provider of the model {} {reason}", model.name()),
+            )),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes the call when it is due, in a task of its own. It is not made if too many wait, or if
-    /// another model has answered whose provider promises no time for which it caches.
+    /// another model has answered whose provider keeps nothing, or promises no time for it.
     pub(super) fn spawn_ping(
         &self,
         model: &Arc<Model>,
@@ -92,7 +93,7 @@ impl TurnRun {
         answer: MessageId,
         ping: Ping,
     ) {
-        if !promises_a_lifetime(model) {
+        if why_not_kept(model, setup).is_some() {
             return;
         }
         let Some(permit) = self.state.cache_pings.try_acquire(ping.context.len()) else {
@@ -103,6 +104,7 @@ impl TurnRun {
             state: self.state.clone(),
             settings: Arc::clone(&self.settings),
             caller: self.caller,
+            proof: self.call.proof(),
             conversation: self.turn.id,
             answer,
             model: Arc::clone(model),
@@ -112,6 +114,13 @@ impl TurnRun {
         };
         let work = async move {
             sleep_until(waiting.ping.due).await;
+            // From here on a server that stops waits, as for a turn. One that has ended its turns
+            // makes no call.
+            let turns = waiting.state.turns.clone();
+            let _under_way = turns.token();
+            if turns.is_closed() {
+                return;
+            }
             let outcome = waiting.call_if_newest().await;
             metrics::counter!("anneal_chat_cache_pings_total", "outcome" => outcome).increment(1);
         };
@@ -122,16 +131,18 @@ impl TurnRun {
     }
 }
 
-/// Whether the model's provider says for how long it caches.
-fn promises_a_lifetime(model: &Model) -> bool {
-    !matches!(
-        model.cache_rules().kind,
-        CacheKind::None | CacheKind::Implicit
-    )
+/// Why the model's provider keeps nothing that could be kept for longer; None: it does.
+fn why_not_kept(model: &Model, setup: &TurnSetup) -> Option<&'static str> {
+    match model.cache_rules().kind {
+        CacheKind::None | CacheKind::Implicit => Some("promises no time for which it caches"),
+        CacheKind::Marked if !setup.asks_for_marks(model) => Some("is not asked to cache anything"),
+        CacheKind::Marked | CacheKind::AnyPrefix | CacheKind::Breakpoints => None,
+    }
 }
 
 impl WaitingPing {
-    /// Makes the call, if the conversation has not gone on. Returns its outcome for the metrics.
+    /// Makes the call, if the conversation has not gone on and its caller may still call. Returns
+    /// the outcome for the metrics.
     async fn call_if_newest(&self) -> &'static str {
         match self.try_call().await {
             Ok(outcome) => outcome,
@@ -150,19 +161,32 @@ impl WaitingPing {
         if !store.is_idle_since(caller, id, self.answer).await? {
             return Ok("overtaken");
         }
-        // Not as a turn: a turn that begins meanwhile must not be refused.
-        let gateway = ModelGateway::new(
-            store,
-            &self.settings.models,
-            CallPurpose::Summary,
-            DB_DEADLINE,
-        );
+        match self.check_credential().await {
+            Ok(()) => {}
+            Err(Failure::Store(error)) => return Err(error),
+            Err(_) => return Ok("refused"),
+        }
+        let gateway =
+            ModelGateway::new(store, &self.settings.models, CallPurpose::Ping, DB_DEADLINE);
         let admitted = gateway
             .admit(caller, id, &self.model, self.ping.input, None)
             .await?;
-        let Ok(mut call) = admitted else {
-            return Ok("refused");
-        };
+        match admitted {
+            Ok(call) => self.make_call(call).await,
+            Err(_) => Ok("refused"),
+        }
+    }
+
+    /// Checks whether the credential with which the turn began is still valid.
+    async fn check_credential(&self) -> Result<(), Failure> {
+        match &self.proof {
+            Some(proof) => proof.recheck().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an admitted call, unless the server ends its turns, and settles it.
+    async fn make_call(&self, mut call: AdmittedCall<'_>) -> Result<&'static str, StoreError> {
         let request = Call {
             context: &self.ping.context,
             options: &self.setup.options,
@@ -173,12 +197,16 @@ impl WaitingPing {
             input: self.ping.input,
             least_sent_tokens: None,
         };
-        // A failure of this call says nothing about summaries, for which its breakers count.
-        let answer = call.answer(&request).await;
+        let answer = tokio::select! {
+            biased;
+            answer = call.answer(&request) => Some(answer),
+            () = self.state.cancel_turns.cancelled() => None,
+        };
         let (_, calls) = call.split();
         let reported = calls.last_cost().reported();
         // An answer that its limit has left without content has warmed the cache, too.
-        let is_answered = matches!(answer, Ok(Ok(_))) || reported.is_some();
+        let is_answered = matches!(answer, Some(Ok(Ok(_)))) || reported.is_some();
+        // No verdict on the model: an answer of one token says little of others.
         call.settle(CallEnd::Abandoned).await;
         if let Some(usage) = reported {
             let report = UsageReport {
@@ -196,7 +224,8 @@ impl WaitingPing {
                 stop_reason: None,
                 call: ReportedCall::Ping,
             };
-            usage_report::store_and_count(store, caller, id, &report).await?;
+            let (store, id) = (&self.state.store, self.conversation);
+            usage_report::store_and_count(store, self.caller, id, &report).await?;
         }
         Ok(if is_answered { "answered" } else { "failed" })
     }

@@ -9,7 +9,10 @@ use anneal_core::{
 use anneal_llm::provider::Model;
 use anneal_store::Conversation;
 
-use super::{options, request::TurnRequest};
+use super::{
+    options::{self, InheritedOptions},
+    request::TurnRequest,
+};
 use crate::settings::ReloadableSettings;
 
 /// How a turn calls its models.
@@ -17,6 +20,8 @@ use crate::settings::ReloadableSettings;
 pub(super) struct TurnSetup {
     /// How the models answer.
     pub(super) options: ChatOptions,
+    /// Those of them that the request does not set.
+    pub(super) inherited: InheritedOptions,
     /// Tokens of the options, which are sent beside the context.
     pub(super) reserved: Tokens,
     encoding: Encoding,
@@ -35,12 +40,13 @@ impl TurnSetup {
         policy: &PolicyOverrides,
         settings: &ReloadableSettings,
     ) -> Self {
-        let options = options::of_turn(turn.options.clone(), conversation, settings);
+        let (options, inherited) = options::of_turn(turn.options.clone(), conversation, settings);
         let encoding = conversation.attributes.encoding;
         let origin = conversation.forked_from.map(|origin| origin.conversation);
         Self {
             reserved: options::reserved_tokens(&options, encoding),
             options,
+            inherited,
             encoding,
             marks: policy.cache_marks.unwrap_or(true),
             retention: policy.cache_retention.unwrap_or_default(),
@@ -53,9 +59,14 @@ impl TurnSetup {
         CacheAsk {
             rules: model.cache_rules(),
             retention: self.retention,
-            marks: self.marks,
+            marks: self.asks_for_marks(model),
             identity: self.options.identity(model.name(), self.encoding),
         }
+    }
+
+    /// Whether contexts for this model say what its provider should cache.
+    pub(super) fn asks_for_marks(&self, model: &Model) -> bool {
+        self.marks && model.asks_for_cache()
     }
 
     /// The key of the cache, where a provider asks for one.

@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
-use anneal_llm::provider::Api;
+use anneal_llm::provider::{Api, PromptCache};
 use anneal_testkit::{
-    MODEL, Script, ScriptedModel, TestApp, TestConversation, TurnRequest, eventually, pb,
+    AnnealBinary, Folder, MODEL, Say, Script, ScriptedModel, TestApp, TestConversation,
+    TurnOutcome, TurnRequest, assert_refused, eventually, pb, user,
 };
+use pb::chat_service_client::ChatServiceClient;
 use serde_json::json;
+use tonic::{Code, transport::Channel};
+
+use super::BINARY;
+
+/// A model whose cache is marked.
+const CLAUDE: &str = "claude-opus-5";
 
 /// A conversation whose provider keeps its cache for so many seconds.
 async fn create_conversation(app: &TestApp, seconds: u32) -> TestConversation<'_> {
@@ -91,4 +99,96 @@ async fn a_fallback_whose_provider_promises_nothing_is_not_called_again() {
     assert_eq!(outcome.done().model, "b");
     let again = tokio::time::timeout(Duration::from_secs(2), second.wait_for_calls(2)).await;
     assert!(again.is_err(), "it is called once more");
+}
+
+#[tokio::test]
+async fn a_ping_needs_a_provider_that_is_asked_to_cache_for_a_time() {
+    let model = ScriptedModel::saying("Yes.").await;
+    for (api, setting) in [
+        (Api::Anthropic, PromptCache::None),
+        (Api::OpenAi, PromptCache::Auto),
+        (Api::Gemini, PromptCache::On),
+    ] {
+        let (mut providers, models) = model.settings_of(api, &[CLAUDE]);
+        for provider in providers.values_mut() {
+            provider.prompt_cache = setting;
+        }
+        let app = TestApp::with_models((providers, models), CLAUDE).await;
+        let conversation = app.conversation().await;
+        let refused = with_ping(conversation.chat("Is it cached?")).await.end;
+        assert_refused(
+            refused,
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+            "cache_ping",
+        );
+        assert!(conversation.messages().await.is_empty(), "{api:?}");
+    }
+}
+
+/// The calls that are recorded with their cost, and the leases of calls.
+async fn calls_and_leases(app: &TestApp) -> (i32, i64) {
+    sqlx::query_as(
+        "select coalesce(sum(calls), 0)::integer, (select count(*) from ai_model_lease) from ai_model_spend",
+    )
+    .fetch_one(&mut app.db().await)
+    .await
+    .expect("reads")
+}
+
+/// Settings of a server that calls the Claude model of this provider.
+fn server_settings(model: &ScriptedModel, stop_seconds: u32) -> String {
+    format!(
+        "[server]\nstop_seconds = {stop_seconds}\n\
+         [providers.scripted]\napi = \"anthropic\"\nurl = \"{}\"\n\
+         [models.{CLAUDE}]\nprovider = \"scripted\"\n[chat]\nmodel = \"{CLAUDE}\"\n",
+        model.url()
+    )
+}
+
+/// Runs a turn with a ping at the server on this port.
+async fn run_turn_with_ping(conversation: &TestConversation<'_>, port: u16) {
+    let ask = pb::ChatRequest {
+        conversation_id: conversation.id.clone(),
+        messages: vec![user("Is it cached?")],
+        cache_ping: true,
+        ..Default::default()
+    };
+    let channel = Channel::from_shared(format!("http://127.0.0.1:{port}"))
+        .expect("an address")
+        .connect_lazy();
+    let stream = ChatServiceClient::new(channel).chat(ask).await;
+    let stream = stream.expect("begins").into_inner();
+    TurnOutcome::read(stream).await.done();
+}
+
+/// Longer than a server takes to stop that waits for nothing.
+const STOPPED_WITHIN: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn a_stopping_server_ends_a_ping_and_books_it_and_waits_for_none_that_is_not_due() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 | 2 => Script::says(request, [Say::text("Yes.")]),
+        _ => Script::hang(),
+    })
+    .await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    // The ping of the first turn is under way when the server stops, that of the second is not due.
+    for (cache_seconds, stop_seconds, arrived, booked) in [(1, 1, 2, 2), (3_600, 60, 3, 3)] {
+        folder.file("anneal.toml", &server_settings(&model, stop_seconds));
+        let (server, port) = AnnealBinary::new(BINARY, &folder, &app.url).server().await;
+        let conversation = create_conversation(&app, cache_seconds).await;
+        run_turn_with_ping(&conversation, port).await;
+        model.wait_for_calls(arrived).await;
+        server.terminate().await;
+        let exit_code = tokio::time::timeout(STOPPED_WITHIN, server.wait_for_exit())
+            .await
+            .expect("within the time limit");
+        assert_eq!(exit_code, Some(0), "{cache_seconds} s");
+        assert_eq!(
+            calls_and_leases(&app).await,
+            (booked, 0),
+            "{cache_seconds} s"
+        );
+    }
 }

@@ -71,6 +71,31 @@ async fn the_same_text_makes_no_version_and_the_earlier_answer_can_be_chosen() {
 }
 
 #[tokio::test]
+async fn the_labels_of_the_question_stay_unless_the_new_one_has_labels() {
+    let model = numbered_answers().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let mut labelled = user("One?");
+    labelled.metadata = [("source".to_owned(), "web".to_owned())].into();
+    let mut relabelled = user("Uno?");
+    relabelled.metadata = [("source".to_owned(), "app".to_owned())].into();
+    conversation.chat_all(vec![labelled]).await.done();
+    for (message, version, source) in [
+        (user("One?"), 1, "web"),
+        (user("Uno?"), 2, "web"),
+        (relabelled, 3, "app"),
+    ] {
+        let mut turn = conversation.chat_all(vec![message]);
+        turn.ask.edit_message_id = Some(1);
+        turn.await.done();
+        let question = conversation.message(1).await;
+        assert_eq!(question.version, version);
+        assert_eq!(question.metadata["source"], source, "version {version}");
+    }
+    conversation.verify().await;
+}
+
+#[tokio::test]
 async fn the_newest_message_is_edited_and_nothing_is_withdrawn() {
     let model = numbered_answers().await;
     let app = TestApp::with_scripted_model(&model).await;

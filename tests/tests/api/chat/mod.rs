@@ -14,6 +14,7 @@
 //! - `fallbacks`: turns that several models may answer
 //! - `cache_pings`: calls after a turn that keep the provider's cache warm
 //! - `overflow`: contexts that the model refuses as too long
+//! - `caches`: what turns ask of the provider's cache, and what they say of it
 //! - `stored_options`: options of turns that a conversation has
 //! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
@@ -22,6 +23,7 @@
 mod agent_settings;
 mod alternatives;
 mod cache_pings;
+mod caches;
 mod disconnects;
 mod edit_and_answer;
 mod failures;

@@ -1,6 +1,7 @@
 //! Options of turns: of a conversation or its agent, and of a call that overrides them.
 
 use anneal_testkit::{MODEL, Say, Script, ScriptedModel, TestApp, assert_refused, pb};
+use pb::tool_choice::{Choice, Mode};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -66,6 +67,54 @@ async fn a_turn_takes_the_options_of_its_conversation_where_it_names_none() {
             (vec!["other".to_owned()], json!(0.25)),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_turn_that_calls_no_tool_still_declares_those_of_its_conversation() {
+    let (model, app) = script_app().await;
+    let conversation = app.conversation_with(create_request()).await;
+    conversation.chat("One?").await.done();
+    let mut turn = conversation.chat("Two?");
+    turn.ask.options = Some(pb::ChatOptions {
+        tool_choice: Some(pb::ToolChoice {
+            choice: Some(Choice::Mode(Mode::None.into())),
+        }),
+        ..Default::default()
+    });
+    turn.await.done();
+    let requests = model.requests();
+    assert_eq!(requests[1].body["tools"], requests[0].body["tools"]);
+    assert_eq!(requests[1].body["tool_choice"], "none");
+}
+
+#[tokio::test]
+async fn a_refused_option_that_the_request_does_not_set_is_said_to_be_the_conversations() {
+    let (model, app) = script_app().await;
+    let too_many = pb::ChatOptions {
+        stop: vec!["END".into(); 5],
+        ..Default::default()
+    };
+    let create = pb::CreateConversationRequest {
+        chat_options: Some(too_many.clone()),
+        ..create_request()
+    };
+    let conversation = app.conversation_with(create).await;
+    let inherited = conversation.chat("One?").await.end;
+    let mut turn = conversation.chat("One?");
+    turn.ask.options = Some(too_many);
+    let own = turn.await.end;
+    for (refused, is_inherited) in [(inherited, true), (own, false)] {
+        let status = refused.as_ref().expect_err("it is refused").message();
+        let is_said = status.contains("(set by the conversation)");
+        assert_eq!(is_said, is_inherited, "{status}");
+        assert_refused(
+            refused,
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+            "options.stop",
+        );
+    }
+    assert!(model.requests().is_empty());
 }
 
 #[tokio::test]

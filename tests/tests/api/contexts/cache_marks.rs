@@ -1,6 +1,10 @@
 //! Marks of what a provider should cache, what is expected in its cache then, and which stored
 //! messages the messages of a rendered context are.
 
+use anneal_core::{
+    model::Models,
+    policy::{PolicyOverrides, SessionSettings},
+};
 use anneal_testkit::{
     Built, TestApp, TestConversation, assert_refused, assistant, call, pb, prose, result, user,
 };
@@ -132,6 +136,19 @@ async fn openai_gets_explicit_breakpoints_from_gpt_5_6_on() {
     let old = build_with_marks(&conversation, Format::OpenaiChat, "gpt-5.5").await;
     assert!(marks(&old).is_empty());
     assert!(rendered(&old)["messages"][0]["content"].is_string());
+}
+
+#[tokio::test]
+async fn the_providers_name_of_a_model_decides_its_marks() {
+    let models: Models =
+        serde_json::from_str(r#"{"writer": {"served_as": "gpt-5.6"}}"#).expect("reads");
+    let session = SessionSettings::new(PolicyOverrides::default(), models);
+    let app = TestApp::with_session(session).await;
+    let conversation = conversation_with_question(&app, pb::Policy::default()).await;
+    let built = build_with_marks(&conversation, Format::OpenaiChat, "writer").await;
+    assert_eq!(marks(&built), [(CachePointKind::System, 0, 300)]);
+    let unknown = build_with_marks(&conversation, Format::OpenaiChat, "reader").await;
+    assert!(marks(&unknown).is_empty());
 }
 
 #[tokio::test]

@@ -191,6 +191,41 @@ async fn ctrl_c_before_the_answer_has_text_leaves_the_question_unanswered() {
 }
 
 #[tokio::test]
+async fn after_a_retry_that_is_stopped_without_an_answer_the_chat_names_the_earlier_one() {
+    // After the role and the reasoning.
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => Script::says(request, [Say::text("The first answer.")]),
+        _ => Script::says(request, [Say::thought("Hm."), Say::text("No.")]).hanging_after(2),
+    })
+    .await;
+    let (app, folder) = (
+        TestApp::with_scripted_model_without_timeouts(&model).await,
+        Folder::new(),
+    );
+    let terminal = start_chat(&app, &folder, &["--new", "stops"]);
+    terminal.wait_for_prompt("stops>").await;
+    terminal.enter("Tell me everything");
+    terminal.wait_for_text("The first answer.").await;
+    terminal.wait_for_prompt("stops>").await;
+    terminal.enter("/retry");
+    terminal.wait_for_text("Hm.").await;
+    terminal.type_text("\u{3}");
+    terminal
+        .wait_for_text("the question has no answer now: /alternatives lists")
+        .await;
+    terminal.wait_for_prompt("stops>").await;
+    terminal.enter("/choose 1");
+    terminal.wait_for_text("answer 1 stands again").await;
+    assert_eq!(
+        read_messages(&app).await,
+        [
+            from_user("Tell me everything"),
+            from_model("The first answer.")
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_failure_shows_its_reason_and_can_be_retried() {
     let model = ScriptedModel::start(|request| match request.nth {
         0 => Script::status(503, &[], "{}"),

@@ -4,11 +4,12 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anneal_core::caller::Verb;
+use anneal_llm::provider::Api;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
 use anneal_testkit::{
     AuthorizedChannel, Folder, Gate, MODEL, Say, Script, ScriptedModel, SseEvent, SseStream,
-    TestApp, assert_refused, eventually, pb, read_until_text, text_of, user,
+    TestApp, TurnOutcome, assert_refused, eventually, pb, read_until_text, text_of, user,
 };
 use pb::{
     chat_service_client::ChatServiceClient, conversation_service_client::ConversationServiceClient,
@@ -416,4 +417,47 @@ async fn a_turn_that_finishes_without_its_caller_ends_when_the_key_is_revoked() 
         .await
         .expect("counts");
     assert_eq!(stored, 1, "nothing of the answer is kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_is_not_kept_warm_for_a_revoked_key() {
+    const CLAUDE: &str = "claude-opus-5";
+    let model = ScriptedModel::saying("Yes.").await;
+    let settings = model.settings_of(Api::Anthropic, &[CLAUDE]);
+    let app = TestApp::with_models_and_keys(settings, CLAUDE).await;
+    let key = app.key("anna", &[Verb::Read, Verb::Append]).await;
+    let channel = app.authorized_channel(&format!("Bearer {}", key.text));
+    // The call is due after the 10 s for which a server remembers that a key is valid.
+    let policy = pb::Policy {
+        cache_ttl_seconds: Some(15),
+        ..Default::default()
+    };
+    let ask = pb::CreateConversationRequest {
+        policy: Some(policy),
+        ..Default::default()
+    };
+    let made = ConversationServiceClient::new(channel.clone())
+        .create_conversation(ask)
+        .await
+        .expect("creates");
+    let ask = pb::ChatRequest {
+        conversation_id: made.into_inner().conversation_id,
+        messages: vec![user("Is it cached?")],
+        cache_ping: true,
+        ..Default::default()
+    };
+    let turn = ChatServiceClient::new(channel).chat(ask).await;
+    let turn = turn.expect("begins").into_inner();
+    TurnOutcome::read(turn).await.done();
+    let owner = OwnerConnection::connect(&StoreSettings::at(&app.url)).await;
+    let mut owner = owner.expect("connects");
+    assert!(owner.revoke_key(key.id).await.expect("revokes"));
+    let web = app.http_client();
+    let refused = "anneal_chat_cache_pings_total{outcome=\"refused\"} 1";
+    eventually("the ping is refused", async || {
+        let metrics = web.get("/metrics").await.text;
+        metrics.lines().any(|line| line == refused)
+    })
+    .await;
+    assert_eq!(model.requests().len(), 1);
 }
