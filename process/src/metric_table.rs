@@ -346,6 +346,14 @@ pub const METRICS: &[Metric] = &[
         "Summaries replaced by an extract.",
     ),
     counter("anneal_chat_turns_total", "Turns that ended."),
+    counter(
+        "anneal_chat_fallbacks_total",
+        "Models that did not answer a turn, so that the next one was tried.",
+    ),
+    counter(
+        "anneal_chat_cache_pings_total",
+        "Calls of models that keep the provider's cache warm.",
+    ),
     counter("anneal_model_calls_total", "Calls of models."),
     counter(
         "anneal_overflows_likely_total",
@@ -380,14 +388,6 @@ pub const METRICS: &[Metric] = &[
     counter(
         "anneal_model_calls_cold_total",
         "Model calls that found the provider's cache cold.",
-    ),
-    counter(
-        "anneal_chat_fallbacks_total",
-        "Models that did not answer a turn, so that the next one was tried.",
-    ),
-    counter(
-        "anneal_chat_cache_pings_total",
-        "Calls of models that keep the provider's cache warm.",
     ),
 ];
 

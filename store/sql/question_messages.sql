@@ -7,24 +7,26 @@ from ai_message as m
 where m.tenant_id = $1
   and m.conversation_id = $2
   and m.message_id <= $3
-  and m.message_id > coalesce(
-      greatest(
-          (
-              select max(message_id) from ai_message
-              where tenant_id = $1
-                and conversation_id = $2
-                and message_id < $3
-                and role <> 1
-                and withdrawn_ts is null
+  and m.message_id > (
+      select coalesce(
+          greatest(
+              (
+                  select max(message_id) from ai_message
+                  where tenant_id = $1
+                    and conversation_id = $2
+                    and message_id < $3
+                    and role <> 1
+                    and withdrawn_ts is null
+              ),
+              (
+                  select max(after_message_id) from ai_separator
+                  where tenant_id = $1
+                    and conversation_id = $2
+                    and after_message_id < $3
+              )
           ),
-          (
-              select max(after_message_id) from ai_separator
-              where tenant_id = $1
-                and conversation_id = $2
-                and after_message_id < $3
-          )
-      ),
-      0
+          0
+      )
   )
   and (m.message_id = $3 or m.withdrawn_ts is null)
 order by m.message_id desc

@@ -30,16 +30,13 @@ select coalesce(
               and role = 1
               and withdrawn_ts is null
               and message_id >= $3
-              and message_id < coalesce(
-                  (
-                      select min(message_id) from ai_message
-                      where tenant_id = $1
-                        and conversation_id = $2
-                        and message_id > $3
-                        and role <> 1
-                        and withdrawn_ts is null
-                  ),
-                  9223372036854775807
+              and message_id < (
+                  select coalesce(min(message_id), 9223372036854775807) from ai_message
+                  where tenant_id = $1
+                    and conversation_id = $2
+                    and message_id > $3
+                    and role <> 1
+                    and withdrawn_ts is null
               )
         )
         else (

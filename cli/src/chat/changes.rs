@@ -239,6 +239,7 @@ fn alternative_row(alternative: &pb::Alternative, question: &Question, columns: 
         ""
     };
     let text = sanitize(&alternative.text).replace('\n', " ");
-    let row = format!("{mark} {}{stopped}{earlier}  {text}", alternative.number);
-    format!("{}\n", clipped(&row, columns))
+    let head = format!("{mark} {}{stopped}{earlier}  ", alternative.number);
+    let text = clipped(&text, columns.saturating_sub(head.chars().count()));
+    format!("{head}{text}\n")
 }

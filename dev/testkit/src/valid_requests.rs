@@ -130,7 +130,10 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
         }
         .encode_to_vec(),
         "WatchConversation" => ask!(WatchConversationRequest {}),
-        "BuildContext" | "StreamContext" => ask!(BuildContextRequest {}),
+        // With an input, because a separator may be the newest.
+        "BuildContext" | "StreamContext" => ask!(BuildContextRequest {
+            current_input: vec![user("hello")]
+        }),
         "GetContextUsage" => ask!(GetContextUsageRequest {}),
         "Compact" => ask!(CompactRequest {
             request_id: request_id()

@@ -285,7 +285,7 @@ async fn record_after_end(
     )
     .execute(&mut *tx)
     .await?;
-    if is_question_stored(&mut tx, (caller, id), request_ids.turn).await? {
+    if find_stored_question(&mut tx, (caller, id), request_ids.turn).await? {
         let request = stopped_request(request_ids.answer);
         put_request(&mut tx, caller, id, &request, None).await?;
     }
@@ -295,7 +295,7 @@ async fn record_after_end(
 
 /// Whether the question of the turn with this request id is stored: as new messages, or as a stored
 /// question that is answered anew.
-async fn is_question_stored(
+async fn find_stored_question(
     db: &mut BoundedConnection,
     (caller, id): (Caller, ConversationId),
     turn_request_id: &str,

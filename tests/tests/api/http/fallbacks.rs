@@ -46,9 +46,9 @@ async fn done_names_the_models_that_did_not_answer_and_the_use_of_the_cache() {
         (
             &cache["state"],
             &cache["expectedTokens"],
-            cache.get("breakReason")
+            &cache["breakReason"]
         ),
-        (&json!("nothing_expected"), &json!(0), None),
+        (&json!("nothing_expected"), &json!(0), &json!("model")),
         "{done}"
     );
     assert!(

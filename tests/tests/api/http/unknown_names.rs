@@ -94,15 +94,16 @@ fn may_be_object(document: &Value, schema: &Value) -> bool {
 }
 
 /// Asserts that the request is refused because of this field, and that the refusal lists the known
-/// names.
+/// names. Of more than ten it may be cut off behind the tenth.
 #[track_caller]
 fn assert_refused(refused: &HttpResponse, field: &str, known: &[String]) {
     refused.assert_problem(400, "INVALID_FIELD", field);
     let problem = refused.json();
     let detail = problem["detail"].as_str().expect("a detail");
-    for name in known {
-        assert!(detail.contains(&format!("`{name}`")), "{name}: {detail}");
-    }
+    let listed = |name: &&String| detail.contains(&format!("`{name}`"));
+    let count = known.iter().filter(listed).count();
+    let is_cut_off = detail.ends_with('…') && count >= 10;
+    assert!(count == known.len() || is_cut_off, "{known:?}: {detail}");
 }
 
 #[tokio::test]

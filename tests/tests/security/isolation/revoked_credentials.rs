@@ -8,8 +8,9 @@ use anneal_llm::provider::Api;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
 use anneal_testkit::{
-    AuthorizedChannel, Folder, Gate, MODEL, Say, Script, ScriptedModel, SseEvent, SseStream,
-    TestApp, TurnOutcome, assert_refused, eventually, pb, read_until_text, text_of, user,
+    AuthorizedChannel, Folder, Gate, HttpResponse, MODEL, Say, Script, ScriptedModel, SseEvent,
+    SseStream, TestApp, TurnOutcome, assert_refused, eventually, pb, read_until_text, text_of,
+    user,
 };
 use pb::{
     chat_service_client::ChatServiceClient, conversation_service_client::ConversationServiceClient,
@@ -452,10 +453,14 @@ async fn a_cache_is_not_kept_warm_for_a_revoked_key() {
     let owner = OwnerConnection::connect(&StoreSettings::at(&app.url)).await;
     let mut owner = owner.expect("connects");
     assert!(owner.revoke_key(key.id).await.expect("revokes"));
+    let operator = app.key("ops", &[Verb::Operator]).await;
     let web = app.http_client();
     let refused = "anneal_chat_cache_pings_total{outcome=\"refused\"} 1";
     eventually("the ping is refused", async || {
-        let metrics = web.get("/metrics").await.text;
+        let asked = web
+            .request("GET", "/metrics")
+            .header("authorization", format!("Bearer {}", operator.text));
+        let metrics = HttpResponse::send(asked).await.text;
         metrics.lines().any(|line| line == refused)
     })
     .await;
