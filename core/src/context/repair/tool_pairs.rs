@@ -221,6 +221,8 @@ fn attach_results(
     unanswered: &mut Vec<(usize, String)>,
     late: &mut HashMap<usize, DetachedResult>,
 ) {
+    // Synthetic results in a row are one message.
+    let mut last_synthetic = None;
     for (number, call) in unanswered.drain(..) {
         let (turn, segment, calling_message) = (
             paired[calling_index].turn,
@@ -244,6 +246,16 @@ fn attach_results(
             |late_result| (RepairKind::ResultMoved, late_result),
         );
         draft.report_repair(kind, result.message.or(calling_message), call);
+        let is_synthetic = kind == RepairKind::ResultAdded;
+        if is_synthetic
+            && let Some(before) = last_synthetic.and_then(|index: usize| paired.get_mut(index))
+        {
+            before.tokens += count_parts(draft.encoding, std::slice::from_ref(&result.part));
+            before.parts.push(result.part);
+            before.origins.push(result.origin);
+            continue;
+        }
+        last_synthetic = is_synthetic.then_some(paired.len());
         let parts = vec![result.part];
         paired.push(Entry {
             segment: result.segment,
@@ -254,7 +266,7 @@ fn attach_results(
             turn,
             framing_count: 1,
             estimated: result.estimated,
-            original: kind == RepairKind::ResultMoved,
+            original: !is_synthetic,
             origins: vec![result.origin],
             joins: Vec::new(),
         });
