@@ -75,6 +75,19 @@ impl ChatOptions {
         self.tools.as_deref().unwrap_or_default()
     }
 
+    /// Bytes of the texts that the options hold.
+    pub fn bytes(&self) -> usize {
+        let tools = self.tools().iter().flat_map(Tool::texts).map(str::len);
+        let schema = match &self.response_format {
+            Some(ResponseFormat::JsonSchema { name, schema, .. }) => name.len() + schema.len(),
+            Some(ResponseFormat::JsonObject) | None => 0,
+        };
+        let stop = self.stop.iter().flatten().map(String::len);
+        let labels = self.metadata.iter().flatten();
+        let labels = labels.map(|(key, value)| key.len() + value.len());
+        tools.sum::<usize>() + schema + stop.sum::<usize>() + labels.sum::<usize>()
+    }
+
     /// What a provider's cache depends on, beside the context, in a call of this model with these
     /// options. Tokens are estimated in the encoding. The digests are stored, so they are of the
     /// stored form, which later versions keep.
@@ -304,6 +317,26 @@ mod tests {
             ..one.clone()
         };
         assert_eq!(identity(&one), identity(&warmer));
+    }
+
+    #[test]
+    fn the_bytes_of_options_are_those_of_their_texts() {
+        let tool = Tool::new("look".into(), "Looks.".into(), "{}".into()).expect("a valid tool");
+        let options = ChatOptions {
+            tools: Some(vec![tool.clone(), tool]),
+            tool_choice: Some(ToolChoice::Required),
+            response_format: Some(ResponseFormat::JsonSchema {
+                name: "answer".into(),
+                schema: "{}".into(),
+                strict: true,
+            }),
+            stop: Some(vec!["END".into()]),
+            metadata: Some(BTreeMap::from([("a".into(), "bc".into())])),
+            ..ChatOptions::default()
+        };
+        let (tools, schema, stop, labels) = (2 * (4 + 6 + 2), 6 + 2, 3, 3);
+        assert_eq!(options.bytes(), tools + schema + stop + labels);
+        assert_eq!(ChatOptions::default().bytes(), 0);
     }
 
     #[test]
