@@ -49,6 +49,49 @@ pub struct ChatOptions {
     pub output_tokens: Option<Tokens>,
 }
 
+/// An option of [`ChatOptions`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatOption {
+    /// `tools` of [`ChatOptions`].
+    Tools,
+    /// `tool_choice` of [`ChatOptions`].
+    ToolChoice,
+    /// `parallel_tool_calls` of [`ChatOptions`].
+    ParallelToolCalls,
+    /// `response_format` of [`ChatOptions`].
+    ResponseFormat,
+    /// `temperature` of [`ChatOptions`].
+    Temperature,
+    /// `top_p` of [`ChatOptions`].
+    TopP,
+    /// `stop` of [`ChatOptions`].
+    Stop,
+    /// `reasoning_effort` of [`ChatOptions`].
+    ReasoningEffort,
+    /// `metadata` of [`ChatOptions`].
+    Metadata,
+    /// `output_tokens` of [`ChatOptions`].
+    OutputTokens,
+}
+
+impl ChatOption {
+    /// Its name in requests, in settings and in stored options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::ToolChoice => "tool_choice",
+            Self::ParallelToolCalls => "parallel_tool_calls",
+            Self::ResponseFormat => "response_format",
+            Self::Temperature => "temperature",
+            Self::TopP => "top_p",
+            Self::Stop => "stop",
+            Self::ReasoningEffort => "reasoning_effort",
+            Self::Metadata => "metadata",
+            Self::OutputTokens => "max_output_tokens",
+        }
+    }
+}
+
 /// No number is NaN: temperature and `top_p` are checked to be in their ranges.
 impl Eq for ChatOptions {}
 
@@ -68,6 +111,36 @@ impl ChatOptions {
             metadata: self.metadata.or(other.metadata),
             output_tokens: self.output_tokens.or(other.output_tokens),
         }
+    }
+
+    /// The options that are set.
+    pub fn given(&self) -> Vec<ChatOption> {
+        let Self {
+            tools,
+            tool_choice,
+            parallel_tool_calls,
+            response_format,
+            temperature,
+            top_p,
+            stop,
+            reasoning_effort,
+            metadata,
+            output_tokens,
+        } = self;
+        let all = [
+            (ChatOption::Tools, tools.is_some()),
+            (ChatOption::ToolChoice, tool_choice.is_some()),
+            (ChatOption::ParallelToolCalls, parallel_tool_calls.is_some()),
+            (ChatOption::ResponseFormat, response_format.is_some()),
+            (ChatOption::Temperature, temperature.is_some()),
+            (ChatOption::TopP, top_p.is_some()),
+            (ChatOption::Stop, stop.is_some()),
+            (ChatOption::ReasoningEffort, reasoning_effort.is_some()),
+            (ChatOption::Metadata, metadata.is_some()),
+            (ChatOption::OutputTokens, output_tokens.is_some()),
+        ];
+        let given = all.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(option, _)| option).collect()
     }
 
     /// The declared tools.
@@ -385,6 +458,15 @@ mod tests {
             "{stored}"
         );
         assert!(stored.contains(r#""reasoning_effort":"xhigh""#), "{stored}");
+        let fields: BTreeMap<String, IgnoredAny> =
+            serde_json::from_str(&stored).expect("an object");
+        let mut names: Vec<&str> = options.given().into_iter().map(ChatOption::name).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            fields.keys().map(String::as_str).collect::<Vec<_>>(),
+            "all are given"
+        );
         let none = serde_json::to_string(&ChatOptions::default()).expect("serializes");
         assert_eq!(none, "{}");
         let invalid = r#"{"tools": [{"name": "two words", "input_schema": "{}"}]}"#;
