@@ -1,7 +1,7 @@
 -- Stores the lease of an admitted call, for $7 seconds. $5: whether the call is a turn. $9: the
--- request id of the turn, or of the turn after which the call keeps a cache warm; null if the call is
--- for a summary. $10: the stop that was asked for under the lease that this one takes over; null if
--- there is none. A half-open breaker admits one trial call at a time, so it is opened again for
+-- request id of the turn, or of the turn after which the call keeps a cache warm; null if the call
+-- is for a summary. $10: the stop that was asked for under the lease that this one takes over; null
+-- if there is none. A half-open breaker admits one trial call at a time, so it is opened again for
 -- the length of the lease:
 -- - the tenant's breaker for the model, if this call is a trial call for that breaker or for the
 --   model's own ($8);

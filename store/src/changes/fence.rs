@@ -9,8 +9,8 @@ use uuid::Uuid;
 use crate::{connection::BoundedConnection, error::StoreError};
 
 /// Ends the leases of the conversation's running jobs, of its turn, if one is under way, and of the
-/// call that keeps a provider's cache warm; deletes the finished parts of summaries and the prepared
-/// checkpoint. Returns the kinds of the jobs that ran: they wait again. Until the transaction ends,
+/// call that keeps a provider's cache warm; deletes the finished parts of summaries and the
+/// prepared checkpoint. Returns the kinds of the jobs that ran: they wait again. Until the transaction ends,
 /// no job of the conversation can be claimed. `spared` is the lease of a turn that makes the change
 /// itself and has read nothing yet. Fails with [`StoreError::LeaseLost`] if the turn no longer has
 /// it.

@@ -42,8 +42,8 @@ macro_rules! statement {
 pub(crate) use statement;
 
 /// The statements that withdraw the newest messages of a conversation with so many, restore the
-/// withdrawn ones, edit the newest one, and read a withdrawn one, the answer to an early question and
-/// the newest turn.
+/// withdrawn ones, edit the newest one, and read a withdrawn one, the answer to an early question
+/// and the newest turn.
 fn statements(messages: i64) -> Vec<Statement> {
     let (first, last) = (messages - CHANGED + 1, messages);
     let (first_withdrawn, last_withdrawn) = withdrawn(messages);

@@ -11,8 +11,8 @@ use crate::settings::ReloadableSettings;
 /// Tokens that an option takes beside its text: its name and its marks.
 const TOKENS_PER_OPTION: Tokens = Tokens::new(4);
 
-/// The options that the conversation sets, and not the request, and those that only the agent sets. A
-/// caller may not know of either.
+/// The options that the conversation sets, and not the request, and those that only the agent sets.
+/// A caller may not know of either.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct InheritedOptions {
     of_conversation: Vec<ChatOption>,

@@ -186,7 +186,7 @@ impl WaitingPing {
     async fn try_call(&self) -> Result<&'static str, StoreError> {
         let store = &self.state.store;
         let (caller, id) = (self.caller, self.conversation);
-        // The question is asked again below. Most conversations have gone on, and need no admission.
+        // Asked again below. Most conversations have gone on, and need no admission.
         if !store.is_idle_since(caller, id, &self.answered).await? {
             return Ok("overtaken");
         }
