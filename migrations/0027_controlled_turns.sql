@@ -4,7 +4,7 @@
 -- of contexts that name no model. One that deletes a conversation leaves no row behind, because the trigger below deletes them.
 
 alter table ai_model_lease
-    add column request_id text,                                 -- request id of the turn; null: the call is for a summary, or of an older server
+    add column request_id text,                                 -- request id of the turn, or of the one after which it keeps a cache warm; null: a summary's, or of an older server
     add column stop smallint;                                   -- 1 the turn stops and keeps what has come, 2 it stops and drops it; null: it goes on
 
 alter table ai_message
@@ -49,14 +49,15 @@ create table ai_alternative (
 );
 
 -- Summaries that are made ahead. One becomes a checkpoint when a context is built while the provider's cache is cold. Every change of
--- messages deletes it.
+-- messages deletes it. A row with the summary '' says that none could be made, and is never a checkpoint: its columns from kind to
+-- output_tokens say nothing.
 create table ai_prepared_checkpoint (
     tenant_id                uuid not null,                     -- owner
     conversation_id          uuid primary key,                  -- conversation, which has at most one
     first_message_id         bigint not null,                   -- as in ai_conversation_checkpoint
-    last_message_id          bigint not null,                   -- as in ai_conversation_checkpoint
+    last_message_id          bigint not null,                   -- as in ai_conversation_checkpoint; with the summary '': the last message before the next try, which may lie ahead of the newest one
     previous_message_id      bigint,                            -- as in ai_conversation_checkpoint
-    summary                  text not null,                     -- as in ai_conversation_checkpoint
+    summary                  text not null,                     -- as in ai_conversation_checkpoint; '': none could be made
     token_usage              bigint not null,                   -- as in ai_conversation_checkpoint
     kind                     smallint not null,                 -- as in ai_conversation_checkpoint
     model                    text not null,                     -- as in ai_conversation_checkpoint

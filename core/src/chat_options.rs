@@ -49,6 +49,49 @@ pub struct ChatOptions {
     pub output_tokens: Option<Tokens>,
 }
 
+/// An option of [`ChatOptions`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatOption {
+    /// `tools` of [`ChatOptions`].
+    Tools,
+    /// `tool_choice` of [`ChatOptions`].
+    ToolChoice,
+    /// `parallel_tool_calls` of [`ChatOptions`].
+    ParallelToolCalls,
+    /// `response_format` of [`ChatOptions`].
+    ResponseFormat,
+    /// `temperature` of [`ChatOptions`].
+    Temperature,
+    /// `top_p` of [`ChatOptions`].
+    TopP,
+    /// `stop` of [`ChatOptions`].
+    Stop,
+    /// `reasoning_effort` of [`ChatOptions`].
+    ReasoningEffort,
+    /// `metadata` of [`ChatOptions`].
+    Metadata,
+    /// `output_tokens` of [`ChatOptions`].
+    OutputTokens,
+}
+
+impl ChatOption {
+    /// Its name in requests, in settings and in stored options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::ToolChoice => "tool_choice",
+            Self::ParallelToolCalls => "parallel_tool_calls",
+            Self::ResponseFormat => "response_format",
+            Self::Temperature => "temperature",
+            Self::TopP => "top_p",
+            Self::Stop => "stop",
+            Self::ReasoningEffort => "reasoning_effort",
+            Self::Metadata => "metadata",
+            Self::OutputTokens => "max_output_tokens",
+        }
+    }
+}
+
 /// No number is NaN: temperature and `top_p` are checked to be in their ranges.
 impl Eq for ChatOptions {}
 
@@ -70,9 +113,52 @@ impl ChatOptions {
         }
     }
 
+    /// The options that are set.
+    pub fn given(&self) -> Vec<ChatOption> {
+        let Self {
+            tools,
+            tool_choice,
+            parallel_tool_calls,
+            response_format,
+            temperature,
+            top_p,
+            stop,
+            reasoning_effort,
+            metadata,
+            output_tokens,
+        } = self;
+        let all = [
+            (ChatOption::Tools, tools.is_some()),
+            (ChatOption::ToolChoice, tool_choice.is_some()),
+            (ChatOption::ParallelToolCalls, parallel_tool_calls.is_some()),
+            (ChatOption::ResponseFormat, response_format.is_some()),
+            (ChatOption::Temperature, temperature.is_some()),
+            (ChatOption::TopP, top_p.is_some()),
+            (ChatOption::Stop, stop.is_some()),
+            (ChatOption::ReasoningEffort, reasoning_effort.is_some()),
+            (ChatOption::Metadata, metadata.is_some()),
+            (ChatOption::OutputTokens, output_tokens.is_some()),
+        ];
+        let given = all.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(option, _)| option).collect()
+    }
+
     /// The declared tools.
     pub fn tools(&self) -> &[Tool] {
         self.tools.as_deref().unwrap_or_default()
+    }
+
+    /// Bytes of the texts that the options hold.
+    pub fn bytes(&self) -> usize {
+        let tools = self.tools().iter().flat_map(Tool::texts).map(str::len);
+        let schema = match &self.response_format {
+            Some(ResponseFormat::JsonSchema { name, schema, .. }) => name.len() + schema.len(),
+            Some(ResponseFormat::JsonObject) | None => 0,
+        };
+        let stop = self.stop.iter().flatten().map(String::len);
+        let labels = self.metadata.iter().flatten();
+        let labels = labels.map(|(key, value)| key.len() + value.len());
+        tools.sum::<usize>() + schema + stop.sum::<usize>() + labels.sum::<usize>()
     }
 
     /// What a provider's cache depends on, beside the context, in a call of this model with these
@@ -307,6 +393,26 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_options_are_those_of_their_texts() {
+        let tool = Tool::new("look".into(), "Looks.".into(), "{}".into()).expect("a valid tool");
+        let options = ChatOptions {
+            tools: Some(vec![tool.clone(), tool]),
+            tool_choice: Some(ToolChoice::Required),
+            response_format: Some(ResponseFormat::JsonSchema {
+                name: "answer".into(),
+                schema: "{}".into(),
+                strict: true,
+            }),
+            stop: Some(vec!["END".into()]),
+            metadata: Some(BTreeMap::from([("a".into(), "bc".into())])),
+            ..ChatOptions::default()
+        };
+        let (tools, schema, stop, labels) = (2 * (4 + 6 + 2), 6 + 2, 3, 3);
+        assert_eq!(options.bytes(), tools + schema + stop + labels);
+        assert_eq!(ChatOptions::default().bytes(), 0);
+    }
+
+    #[test]
     fn the_digest_of_options_is_that_of_their_stored_form() {
         let options = ChatOptions {
             tool_choice: Some(ToolChoice::Named("look".into())),
@@ -352,6 +458,15 @@ mod tests {
             "{stored}"
         );
         assert!(stored.contains(r#""reasoning_effort":"xhigh""#), "{stored}");
+        let fields: BTreeMap<String, IgnoredAny> =
+            serde_json::from_str(&stored).expect("an object");
+        let mut names: Vec<&str> = options.given().into_iter().map(ChatOption::name).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            fields.keys().map(String::as_str).collect::<Vec<_>>(),
+            "all are given"
+        );
         let none = serde_json::to_string(&ChatOptions::default()).expect("serializes");
         assert_eq!(none, "{}");
         let invalid = r#"{"tools": [{"name": "two words", "input_schema": "{}"}]}"#;

@@ -44,8 +44,8 @@ impl<'a> ModelGateway<'a> {
 
     /// Admits a call for a conversation, or returns the reason for refusing it. `tokens` is the
     /// most that the call may use: its input and the reserve for its output. Does not wait: if too
-    /// many calls are under way, this one is refused. `turn`: the turn that the call answers; None:
-    /// it answers none.
+    /// many calls are under way, this one is refused. `turn`: the turn that the call answers, or
+    /// after which it keeps a cache warm; None: the call is for a summary.
     pub async fn admit(
         &self,
         caller: Caller,
@@ -73,7 +73,7 @@ impl<'a> ModelGateway<'a> {
     }
 }
 
-/// The turn that a call answers.
+/// The turn that a call answers, or after which it keeps a cache warm.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnLease<'a> {
     /// The turn's request id.

@@ -81,7 +81,7 @@ impl ServerState {
             job_notifier: JobNotifier::default(),
             turns: TaskTracker::new(),
             cancel_turns: CancellationToken::new(),
-            cache_pings: CachePings::default(),
+            cache_pings: CachePings::new(tenant_share),
             watch_registry: WatchRegistry::new(server, tenant_share),
             storage_quota: StorageQuota::new(settings.clone()),
             cpu: CpuPool::new(tenant_share),

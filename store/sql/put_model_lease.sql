@@ -1,11 +1,12 @@
--- Stores the lease of an admitted call, for $7 seconds. $9: the request id of the turn; null if the
--- call is not a turn. $10: the stop that was asked for under the lease that this one takes over;
--- null if there is none. A half-open breaker admits one trial call at a time, so it is opened again for
+-- Stores the lease of an admitted call, for $7 seconds. $5: whether the call is a turn. $9: the
+-- request id of the turn, or of the turn after which the call keeps a cache warm; null if the call
+-- is for a summary. $10: the stop that was asked for under the lease that this one takes over; null
+-- if there is none. A half-open breaker admits one trial call at a time, so it is opened again for
 -- the length of the lease:
 -- - the tenant's breaker for the model, if this call is a trial call for that breaker or for the
 --   model's own ($8);
--- - the conversation's breaker, if it has opened before and the call is not a turn ($5: whether the
---   call is a turn).
+-- - the conversation's breaker, if it has opened before and the call is for a summary ($11). Other
+--   calls are admitted whatever that breaker says, and do not change it.
 -- Of the model's own breaker, only updated_ts changes: the time of the last admission.
 -- Stores no lease if there is no such conversation. The lock keeps the conversation from being
 -- deleted meanwhile, which would leave the lease behind.
@@ -23,7 +24,7 @@ with model_breaker as (
     where conversation_id = $2
       and model = $4
       and open_until_ts is not null
-      and not $5
+      and $11
 )
 insert into ai_model_lease (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts, request_id, stop)
 select c.tenant_id, c.conversation_id, $3, $4, $5, $6, now() + $7 * interval '1 second', $9, $10

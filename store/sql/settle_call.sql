@@ -2,7 +2,7 @@
 -- the model's row.
 -- - $4: the model. $5, $6: input and output tokens. $13: the number of provider calls that were
 --   made. $18: how many of them failed.
--- - $7: whether it was a turn. Turns do not change the conversation's breaker.
+-- - $7: whether it was for a summary. Other calls do not change the conversation's breaker.
 -- - $8: the verdict. 0: says nothing about the model. 1: the model answered. 2: it failed for this
 --   conversation. 3: it failed for every caller. $9: the error.
 -- - $10: failures in a row after which the conversation's breaker opens. $14: whether the model's
@@ -70,7 +70,7 @@ with deleted_lease as (
       and conversation_id = $2
       and model = $4
       and $8 = 1
-      and not $7
+      and $7
 ), conversation_failed as (
     insert into ai_conversation_breaker as b (tenant_id, conversation_id, model, failures, open_until_ts, last_error)
     select c.tenant_id, c.conversation_id, $4, 1,
@@ -79,7 +79,7 @@ with deleted_lease as (
     where c.tenant_id = $1
       and c.conversation_id = $2
       and $8 in (2, 3)
-      and not $7
+      and $7
     -- The lock keeps the conversation from being deleted meanwhile, which would leave the breaker
     -- behind. A conversation that is being deleted needs none. SKIP LOCKED: the model's row, which
     -- is locked, must not wait for a deletion.

@@ -1,7 +1,9 @@
 //! Which options a model accepts. An option that it does not accept is refused, and never dropped.
 //! `known_models` says what is known of a model by its name.
 
-use anneal_core::chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, ToolChoice};
+use anneal_core::chat_options::{
+    ChatOption, ChatOptions, ReasoningEffort, ResponseFormat, ToolChoice,
+};
 
 use super::{
     Api, Model,
@@ -22,14 +24,14 @@ const USER_ID: &str = "user_id";
 /// Why a model does not accept an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionRefusal {
-    /// The name of the option.
-    pub field: &'static str,
+    /// The option.
+    pub option: ChatOption,
     /// Why, as a sentence without a subject and without a full stop.
     pub sentence: String,
 }
 
 /// The refused option, and the reason.
-type Refused = (&'static str, String);
+type Refused = (ChatOption, String);
 
 impl Model {
     /// Refuses the first option that the model does not accept.
@@ -47,8 +49,8 @@ impl Model {
         };
         check_tool_choice(options)
             .and(checked)
-            .map_err(|(field, reason)| OptionRefusal {
-                field,
+            .map_err(|(option, reason)| OptionRefusal {
+                option,
                 sentence: format!(
                     "is not accepted by the model {} ({protocol}): {reason}",
                     self.name
@@ -61,11 +63,12 @@ impl Model {
 fn check_tool_choice(options: &ChatOptions) -> Result<(), Refused> {
     let is_declared = |name: &str| options.tools().iter().any(|tool| tool.name() == name);
     match &options.tool_choice {
-        Some(ToolChoice::Named(name)) if !is_declared(name) => {
-            refuse("tool_choice", format!("no tool {name:?} is declared"))
-        }
+        Some(ToolChoice::Named(name)) if !is_declared(name) => refuse(
+            ChatOption::ToolChoice,
+            format!("no tool {name:?} is declared"),
+        ),
         Some(ToolChoice::Required) if options.tools().is_empty() => {
-            refuse("tool_choice", "no tool is declared")
+            refuse(ChatOption::ToolChoice, "no tool is declared")
         }
         _ => Ok(()),
     }
@@ -75,7 +78,7 @@ fn check_openai(options: &ChatOptions, is_default_host: bool) -> Result<(), Refu
     check_stop(options, OPENAI_STOP_TEXTS)?;
     if options.metadata.is_some() && is_default_host {
         return refuse(
-            "metadata",
+            ChatOption::Metadata,
             "it takes labels only for answers that it stores, and it is asked to store none",
         );
     }
@@ -85,10 +88,13 @@ fn check_openai(options: &ChatOptions, is_default_host: bool) -> Result<(), Refu
 fn check_anthropic(options: &ChatOptions, claude: Claude) -> Result<(), Refused> {
     match &options.response_format {
         Some(ResponseFormat::JsonObject) => {
-            return refuse("response_format", "it writes JSON only by a schema");
+            return refuse(
+                ChatOption::ResponseFormat,
+                "it writes JSON only by a schema",
+            );
         }
         Some(ResponseFormat::JsonSchema { .. }) if !claude.has_schemas => {
-            return refuse("response_format", "it cannot follow a schema");
+            return refuse(ChatOption::ResponseFormat, "it cannot follow a schema");
         }
         _ => {}
     }
@@ -99,7 +105,7 @@ fn check_anthropic(options: &ChatOptions, claude: Claude) -> Result<(), Refused>
     check_stop(options, ANTHROPIC_STOP_TEXTS)?;
     let mut stop = options.stop.iter().flatten();
     if stop.any(|text| text.trim().is_empty()) {
-        return refuse("stop", "a stop text must not be blank");
+        return refuse(ChatOption::Stop, "a stop text must not be blank");
     }
     let is_forced = matches!(
         options.tool_choice,
@@ -107,13 +113,13 @@ fn check_anthropic(options: &ChatOptions, claude: Claude) -> Result<(), Refused>
     );
     if is_forced && thinks(options, claude) {
         return refuse(
-            "tool_choice",
+            ChatOption::ToolChoice,
             "it cannot be made to call a tool while it thinks: leave out reasoning_effort",
         );
     }
     let mut keys = options.metadata.iter().flatten().map(|(key, _)| key);
     if keys.any(|key| key != USER_ID) {
-        return refuse("metadata", format!("its only key is {USER_ID}"));
+        return refuse(ChatOption::Metadata, format!("its only key is {USER_ID}"));
     }
     Ok(())
 }
@@ -124,27 +130,27 @@ fn check_sampling(options: &ChatOptions, claude: Claude) -> Result<(), Refused> 
     if claude.sampling == Sampling::Neither {
         let no_sampling = "its sampling cannot be set";
         if temperature.is_some() {
-            return refuse("temperature", no_sampling);
+            return refuse(ChatOption::Temperature, no_sampling);
         }
         if top_p.is_some() {
-            return refuse("top_p", no_sampling);
+            return refuse(ChatOption::TopP, no_sampling);
         }
     }
     if temperature.is_some_and(|value| value > 1.0) {
-        return refuse("temperature", "it takes 0 to 1");
+        return refuse(ChatOption::Temperature, "it takes 0 to 1");
     }
     if claude.sampling == Sampling::One && temperature.is_some() && top_p.is_some() {
-        return refuse("top_p", "it takes temperature or top_p, not both");
+        return refuse(ChatOption::TopP, "it takes temperature or top_p, not both");
     }
     if thinks(options, claude) {
         if temperature.is_some() {
             return refuse(
-                "temperature",
+                ChatOption::Temperature,
                 "it takes none while it thinks: leave out reasoning_effort",
             );
         }
         if top_p.is_some_and(|value| value < MIN_TOP_P_BESIDE_THINKING) {
-            return refuse("top_p", "it takes 0.95 to 1 while it thinks");
+            return refuse(ChatOption::TopP, "it takes 0.95 to 1 while it thinks");
         }
     }
     Ok(())
@@ -158,7 +164,7 @@ fn thinks(options: &ChatOptions, claude: Claude) -> bool {
 fn check_gemini(options: &ChatOptions, gemini: Gemini) -> Result<(), Refused> {
     if options.parallel_tool_calls == Some(false) {
         return refuse(
-            "parallel_tool_calls",
+            ChatOption::ParallelToolCalls,
             "parallel calls cannot be switched off",
         );
     }
@@ -166,17 +172,17 @@ fn check_gemini(options: &ChatOptions, gemini: Gemini) -> Result<(), Refused> {
     let has_tools = !options.tools().is_empty() && options.tool_choice != Some(ToolChoice::None);
     if options.response_format.is_some() && has_tools && !gemini.has_shapes_beside_tools() {
         return refuse(
-            "response_format",
+            ChatOption::ResponseFormat,
             "before Gemini 3 it cannot be given beside tools",
         );
     }
     if !gemini.has_sampling() {
         let no_sampling = "it ignores sampling options";
         if options.temperature.is_some() {
-            return refuse("temperature", no_sampling);
+            return refuse(ChatOption::Temperature, no_sampling);
         }
         if options.top_p.is_some() {
-            return refuse("top_p", no_sampling);
+            return refuse(ChatOption::TopP, no_sampling);
         }
     }
     check_stop(options, GEMINI_STOP_TEXTS)?;
@@ -184,32 +190,35 @@ fn check_gemini(options: &ChatOptions, gemini: Gemini) -> Result<(), Refused> {
         check_effort(effort, gemini.efforts())?;
     }
     if options.metadata.is_some() {
-        return refuse("metadata", "it takes no labels");
+        return refuse(ChatOption::Metadata, "it takes no labels");
     }
     Ok(())
 }
 
 fn check_stop(options: &ChatOptions, most: usize) -> Result<(), Refused> {
     if options.stop.as_ref().is_some_and(|stop| stop.len() > most) {
-        return refuse("stop", format!("it takes at most {most} stop texts"));
+        return refuse(
+            ChatOption::Stop,
+            format!("it takes at most {most} stop texts"),
+        );
     }
     Ok(())
 }
 
 fn check_effort(effort: ReasoningEffort, accepted: &[ReasoningEffort]) -> Result<(), Refused> {
     if accepted.is_empty() {
-        return refuse("reasoning_effort", "no effort of it is known");
+        return refuse(ChatOption::ReasoningEffort, "no effort of it is known");
     }
     if !accepted.contains(&effort) {
         let names: Vec<&str> = accepted.iter().copied().map(effort_name).collect();
         return refuse(
-            "reasoning_effort",
+            ChatOption::ReasoningEffort,
             format!("its efforts are {}", names.join(", ")),
         );
     }
     Ok(())
 }
 
-fn refuse(field: &'static str, reason: impl Into<String>) -> Result<(), Refused> {
-    Err((field, reason.into()))
+fn refuse(option: ChatOption, reason: impl Into<String>) -> Result<(), Refused> {
+    Err((option, reason.into()))
 }

@@ -57,14 +57,24 @@ impl ConcurrencyLimit {
 
     /// Takes a permit, or fails with [`Failure::Overloaded`] if none is free for this tenant.
     pub(crate) fn try_acquire(&self, tenant: TenantId) -> Result<Permit, Failure> {
+        self.try_acquire_many(tenant, 1)
+    }
+
+    /// Takes this many permits, or fails with [`Failure::Overloaded`] if they are not free for this
+    /// tenant, or are more than its share.
+    pub(crate) fn try_acquire_many(
+        &self,
+        tenant: TenantId,
+        permits: u32,
+    ) -> Result<Permit, Failure> {
         let share = self
             .shares
             .as_ref()
-            .map(|shares| shares.of(tenant).try_acquire_owned())
+            .map(|shares| shares.of(tenant).try_acquire_many_owned(permits))
             .transpose();
         let share = share.map_err(|_| Failure::Overloaded)?;
         let all = Arc::clone(&self.all)
-            .try_acquire_owned()
+            .try_acquire_many_owned(permits)
             .map_err(|_| Failure::Overloaded)?;
         Ok(Permit { all, share })
     }

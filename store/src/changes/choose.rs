@@ -175,10 +175,11 @@ async fn stand_alone(
     change.finish(moved, policy_defaults).await
 }
 
-/// The answers among the messages that stand after one question. Each begins with a message of the
-/// assistant that does not follow results of tools.
+/// The answers among the messages that stand after one question. Each after the first begins with a
+/// message with which an answer begins, and that does not follow results of tools. Other messages,
+/// such as those that an application has appended to an answer, belong to the answer before them.
 fn split_answers(standing: &[StandingMessage]) -> impl Iterator<Item = &[StandingMessage]> {
-    standing.chunk_by(|before, next| !(before.is_assistants && next.is_assistants))
+    standing.chunk_by(|before, next| !(before.is_assistants && next.begins_answer))
 }
 
 /// Withdraws what stands after the question, as a change of its own and as an alternative. None:
@@ -222,15 +223,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_goes_on_after_results_of_tools() {
-        let standing = [(2, true), (3, false), (4, true), (7, true)].map(|(id, is_assistants)| {
-            let id = MessageId(id);
-            StandingMessage { id, is_assistants }
+    fn an_answer_goes_on_after_results_of_tools_and_with_messages_that_begin_none() {
+        let (of_turn, of_application, results) = ((true, true), (true, false), (false, false));
+        let standing = [
+            (2, of_turn),
+            (3, results),
+            (4, of_turn),
+            (7, of_turn),
+            (8, of_application),
+        ];
+        let standing = standing.map(|(id, (is_assistants, begins_answer))| StandingMessage {
+            id: MessageId(id),
+            is_assistants,
+            begins_answer,
         });
         let answers: Vec<Vec<i64>> = split_answers(&standing)
             .map(|answer| answer.iter().map(|message| message.id.0).collect())
             .collect();
-        assert_eq!(answers, [vec![2, 3, 4], vec![7]]);
+        assert_eq!(answers, [vec![2, 3, 4], vec![7, 8]]);
         assert_eq!(split_answers(&[]).count(), 0);
     }
 

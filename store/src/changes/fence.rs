@@ -8,11 +8,12 @@ use uuid::Uuid;
 
 use crate::{connection::BoundedConnection, error::StoreError};
 
-/// Ends the leases of the conversation's running jobs and of its turn, if one is under way, and
-/// deletes the finished parts of summaries and the prepared checkpoint. Returns the kinds of the
-/// jobs that ran: they wait again. Until the transaction ends, no job of the conversation can be
-/// claimed. `spared` is the lease of a turn that makes the change itself and has read nothing yet.
-/// Fails with [`StoreError::LeaseLost`] if the turn no longer has it.
+/// Ends the leases of the conversation's running jobs, of its turn, if one is under way, and of the
+/// call that keeps a provider's cache warm; deletes the finished parts of summaries and the
+/// prepared checkpoint. Returns the kinds of the jobs that ran: they wait again. Until the transaction ends,
+/// no job of the conversation can be claimed. `spared` is the lease of a turn that makes the change
+/// itself and has read nothing yet. Fails with [`StoreError::LeaseLost`] if the turn no longer has
+/// it.
 pub(super) async fn end_work_under_way(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -24,9 +25,11 @@ pub(super) async fn end_work_under_way(
         sqlx::query_file_scalar!("sql/revoke_job_leases.sql", caller.tenant().0, id.0, &kinds)
             .fetch_all(&mut *db)
             .await?;
+    // The lease of a call that keeps a cache warm has a request id, too.
     sqlx::query!(
         "delete from ai_model_lease
-         where tenant_id = $1 and conversation_id = $2 and turn and lease is distinct from $3::uuid",
+         where tenant_id = $1 and conversation_id = $2 and (turn or request_id is not null)
+             and lease is distinct from $3::uuid",
         caller.tenant().0,
         id.0,
         spared,

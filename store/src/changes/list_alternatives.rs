@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anneal_core::{
     caller::{Caller, ConversationId},
-    limits::CHANGE_MESSAGES,
+    limits::{CHANGE_MESSAGES, ID_BYTES},
     message::MessageId,
 };
 
@@ -194,6 +194,8 @@ pub(super) struct StandingMessage {
     pub(super) id: MessageId,
     /// Whether it is of the assistant. Otherwise it has results of tools, or instructions.
     pub(super) is_assistants: bool,
+    /// Whether it is of the assistant, and a turn has stored it or an alternative begins with it.
+    pub(super) begins_answer: bool,
 }
 
 /// Reads the messages that stand after a question and before the next message of the user, in
@@ -209,12 +211,14 @@ pub(super) async fn read_standing_messages(
         id.0,
         question.0,
         CHANGE_MESSAGES as i64,
+        ID_BYTES as i32,
     )
     .fetch_all(db)
     .await?;
     let messages = rows.into_iter().map(|row| StandingMessage {
         id: MessageId(row.message_id),
         is_assistants: row.is_assistants,
+        begins_answer: row.begins_answer,
     });
     Ok(messages.collect())
 }

@@ -15,7 +15,7 @@
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
 //! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
-//! - `fence`: ends the jobs and the turn that are under way.
+//! - `fence`: ends the jobs, the turn and the call after a turn that are under way.
 
 mod alternatives;
 mod anew;

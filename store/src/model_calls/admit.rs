@@ -39,7 +39,8 @@ pub struct CallAsk<'a> {
     pub tokens: Tokens,
     /// The operator's limits.
     pub limits: CallLimits,
-    /// The request id of the turn that the call answers; None: it answers none.
+    /// The request id of the turn that the call answers, or after which it keeps a cache warm.
+    /// None: the call is for a summary.
     pub request_id: Option<&'a str>,
     /// The lease of an earlier call of the same turn, which ends when this one is admitted; None:
     /// there is none. Fails with [`StoreError::LeaseLost`] if it is lost.
@@ -155,6 +156,7 @@ async fn try_admit(
         lease.is_model_or_tenant_trial,
         ask.request_id,
         stop.map(StopMode::code),
+        ask.purpose == CallPurpose::Summary,
     )
     .execute(&mut *tx)
     .await?;

@@ -9,7 +9,7 @@
 //! - `breaker_change`: the log lines of breakers that open and close.
 //! - `model_row`: the lock of a model's row, under which calls are admitted and settled.
 //! - `recorded`: the stored answer of an earlier turn, for a repeated request; whether the
-//!   conversation has continued since a question.
+//!   conversation has continued since a question, or changed since an answer.
 //! - `usage_reports`: stores reported usage, and calibrates models with it and with the errors of
 //!   their providers.
 //! - `call_history`: a conversation's messages and boundaries, and what its calls cost.
@@ -33,7 +33,7 @@ pub use breaker_change::ModelFault;
 pub use call_history::{CallHistory, ReportedTotals, SummarySpend};
 pub use lease::ModelLease;
 pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
-pub use recorded::{RecordedCacheUse, RecordedCall, StoredAnswer};
+pub use recorded::{AnsweredState, RecordedCacheUse, RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
 pub use stop_mode::StopMode;
 pub use stops::{StopAsk, StoppedTurn, TurnEnd, TurnRequestIds};

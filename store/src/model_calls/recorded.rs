@@ -1,9 +1,11 @@
 //! Finds the stored answer of an earlier turn. A repeated request gets that answer, without another
-//! call of the model. Also says whether a conversation has continued since a question.
+//! call of the model. Also says whether a conversation has continued since a question, or changed
+//! since an answer.
 
 use anneal_core::{
     cache::BreakReason,
     caller::{Caller, ConversationId},
+    digest::Digest,
     message::{MessageId, Role},
     tokens::Tokens,
     usage::CacheState,
@@ -12,7 +14,9 @@ use anneal_core::{
 use super::usage_reports::cache_state;
 use crate::{
     Store,
+    connection::BoundedConnection,
     context::break_reason,
+    conversations::lock_conversation,
     error::StoreError,
     messages::{ContentRead, ReadBudget, StoredMessage},
     rows::{role_code, tokens},
@@ -59,6 +63,19 @@ pub struct RecordedCacheUse {
     pub long_written: Tokens,
 }
 
+/// The state of a conversation in which a turn has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnsweredState {
+    /// The message that holds the answer.
+    pub answer: MessageId,
+    /// The newest change when the context of the answer was read.
+    pub change_id: i64,
+    /// The message that the context started after.
+    pub boundary: MessageId,
+    /// SHA-256 of the conversation's system prompt.
+    pub system_prompt: Digest,
+}
+
 impl Store {
     /// Whether a question whose last message is `last` should no longer be answered, because the
     /// conversation has continued: a later message that stands is the assistant's, or a separator
@@ -90,31 +107,35 @@ impl Store {
         Ok(overtaken)
     }
 
-    /// Whether nothing has happened in a conversation since this answer: it stands, no message
-    /// follows it, and no turn is under way.
+    /// Whether the next context of a conversation would begin like that of this answer: it stands,
+    /// no message follows it, no turn is under way, and since the context was read no message,
+    /// boundary or system prompt has changed. Summaries of messages do not count: contexts replace
+    /// messages later, and in steps.
     pub async fn is_idle_since(
         &self,
         caller: Caller,
         id: ConversationId,
-        answer: MessageId,
+        state: &AnsweredState,
     ) -> Result<bool, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let is_idle = sqlx::query_scalar!(
-            r#"select exists (
-                   select from ai_message
-                   where tenant_id = $1 and conversation_id = $2 and message_id = $3 and withdrawn_ts is null
-               ) and not exists (
-                   select from ai_message where tenant_id = $1 and conversation_id = $2 and message_id > $3
-               ) and not exists (
-                   select from ai_model_lease
-                   where tenant_id = $1 and conversation_id = $2 and turn and lease_until_ts > now()
-               ) as "idle!""#,
-            caller.tenant().0,
-            id.0,
-            answer.0,
-        )
-        .fetch_one(&mut *db)
-        .await?;
+        let is_idle = select_is_idle(&mut db, caller, id, state).await;
+        db.settle(is_idle).await
+    }
+
+    /// [`Store::is_idle_since`] under the conversation's row lock, for a call that keeps a cache
+    /// warm and was admitted before: a change of messages has either committed before, which is
+    /// seen, or ends the lease of that call.
+    pub async fn is_still_idle_since(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        state: &AnsweredState,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let mut tx = db.begin().await?;
+        lock_conversation(&mut tx, caller, id).await?;
+        let is_idle = select_is_idle(&mut tx, caller, id, state).await?;
+        tx.commit().await?;
         db.release().await?;
         Ok(is_idle)
     }
@@ -173,4 +194,24 @@ impl Store {
         });
         Ok(message.map(|message| Some(StoredAnswer { message, call })))
     }
+}
+
+async fn select_is_idle(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    state: &AnsweredState,
+) -> Result<bool, StoreError> {
+    let is_idle = sqlx::query_file_scalar!(
+        "sql/is_idle_since.sql",
+        caller.tenant().0,
+        id.0,
+        state.answer.0,
+        state.change_id,
+        state.boundary.0,
+        state.system_prompt.as_slice(),
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(is_idle)
 }

@@ -308,7 +308,7 @@ impl Store {
                 lease.model,
                 column(call_outcome.input),
                 column(call_outcome.output),
-                lease.purpose == CallPurpose::Turn,
+                lease.purpose == CallPurpose::Summary,
                 i32::from(call_outcome.verdict.code()),
                 call_outcome.verdict.error(),
                 lease.breaker.failures as i32,

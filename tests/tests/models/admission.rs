@@ -301,6 +301,43 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
 }
 
 #[tokio::test]
+async fn a_call_that_keeps_a_cache_warm_leaves_the_conversations_breaker_as_it_is() {
+    let app = TestApp::start().await;
+    let limits = CallLimits {
+        breaker: BreakerSettings {
+            failures: 1,
+            ..BreakerSettings::default()
+        },
+        ..CallLimits::default()
+    };
+    let summary = ask(create_conversation(&app).await, limits);
+    let lease = admit(&app.store, &summary).await;
+    let failed = call_outcome(Verdict::FailsConversation("nothing is shorter".into()));
+    let settled = app.store.settle_call(&lease, &failed).await;
+    settled.expect("settles");
+    let breaker = async || -> (String, i32) {
+        sqlx::query_as("select open_until_ts::text, failures from ai_conversation_breaker")
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("the breaker is open")
+    };
+    let opened = breaker().await;
+    let ping = CallAsk {
+        purpose: CallPurpose::Ping,
+        request_id: Some("a turn"),
+        ..summary
+    };
+    let failed_too = call_outcome(Verdict::FailsConversation("no answer".into()));
+    for outcome in [failed_too, call_outcome(Verdict::Answers)] {
+        let lease = admit(&app.store, &ping).await;
+        assert_eq!(breaker().await, opened, "after the admission");
+        let settled = app.store.settle_call(&lease, &outcome).await;
+        settled.expect("settles");
+        assert_eq!(breaker().await, opened, "after {:?}", outcome.verdict);
+    }
+}
+
+#[tokio::test]
 async fn a_conversation_has_one_turn_at_a_time_across_models() {
     let app = TestApp::start().await;
     let here = create_conversation(&app).await;

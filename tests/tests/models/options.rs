@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anneal_core::{
     cache::{CacheKind, CacheTtl},
-    chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, Tool, ToolChoice},
+    chat_options::{ChatOption, ChatOptions, ReasoningEffort, ResponseFormat, Tool, ToolChoice},
     model::Models,
 };
 use anneal_llm::provider::{Api, Call, CallableModels, Model, Providers, models_without_cache};
@@ -506,7 +506,8 @@ fn an_option_that_a_model_cannot_do_is_refused_with_its_name_and_the_reason() {
             .check_options(&options)
             .expect_err("the model cannot do it");
         assert_eq!(
-            refusal.field, field,
+            refusal.option.name(),
+            field,
             "{api:?}, {name}: {}",
             refusal.sentence
         );
@@ -527,7 +528,7 @@ fn labels_are_refused_where_they_would_have_the_provider_store_the_answer() {
     let refusal = model(&at_openai, "gpt-5.5")
         .check_options(&options)
         .expect_err("it is api.openai.com");
-    assert_eq!(refusal.field, "metadata");
+    assert_eq!(refusal.option, ChatOption::Metadata);
     let accepted = model(&elsewhere, "gpt-5.5").check_options(&options);
     accepted.expect("another host gets them");
 }

@@ -219,7 +219,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             tenant(),
             conversation(),
             "77777",
-            "10000"
+            "10000",
+            "128"
         ),
         statement!(
             "answer_excerpts",

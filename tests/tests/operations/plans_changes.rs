@@ -42,7 +42,8 @@ macro_rules! statement {
 pub(crate) use statement;
 
 /// The statements that withdraw the newest messages of a conversation with so many, restore the
-/// withdrawn ones, edit the newest one, and read a withdrawn one.
+/// withdrawn ones, edit the newest one, and read a withdrawn one, the answer to an early question
+/// and the newest turn.
 fn statements(messages: i64) -> Vec<Statement> {
     let (first, last) = (messages - CHANGED + 1, messages);
     let (first_withdrawn, last_withdrawn) = withdrawn(messages);
@@ -97,6 +98,8 @@ fn statements(messages: i64) -> Vec<Statement> {
             ", {}, {CHANGED}, 4194304, true, 1048576",
             first_withdrawn - 1
         ),
+        statement!("standing_answer", ", 101, 10001, 128"),
+        statement!("newest_turn_outlines", ", {CHANGED}"),
     ]
 }
 
@@ -113,7 +116,10 @@ async fn fill_in_withdrawn(db: &mut PgConnection) {
             text_bytes, content_bytes, content, content_digest, created_ts)
          select {TENANT}, conversation_id, 1, 1, 1, 1, 1, 2, '[]', '', now() from ai_conversation;
          insert into ai_job (tenant_id, kind, conversation_id)
-         select {TENANT}, 1, conversation_id from ai_conversation;"
+         select {TENANT}, 1, conversation_id from ai_conversation;
+         insert into ai_alternative (tenant_id, conversation_id, question_id, number, question_version, first_ids,
+            last_ids, change_id)
+         select {TENANT}, conversation_id, 1, 1, 1, '{{2}}', '{{2}}', 1 from ai_conversation;"
     );
     sqlx::raw_sql(AssertSqlSafe(others))
         .execute(&mut *db)

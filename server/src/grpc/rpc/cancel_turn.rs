@@ -63,7 +63,9 @@ pub(crate) async fn cancel_turn(
     if ended.outcome() != CancelOutcome::NotRunning || turn.request_id.is_none() {
         return Ok(ended);
     }
-    // It has failed, or its server has died: nothing of its answer is stored, and nothing will be.
+    // It has failed, its server has died, or it has ended without an answer to store: nothing of
+    // its answer is stored, and nothing will be. A caller that repeats it does not want an answer
+    // that another one has stopped, so that is recorded in each case.
     let answer = answer_request_id(request_id);
     let request_ids = TurnRequestIds {
         turn: request_id,
@@ -119,7 +121,7 @@ async fn wait_for_end(
         }
         tokio::select! {
             // Only a hint: another call of the turn may go on.
-            () = &mut local_end, if is_local => is_local = false,
+            () = &mut local_end, if is_local => (is_local, pause) = (false, FIRST_PAUSE),
             () = sleep(pause.min(left)) => pause = longer(pause),
         }
     }

@@ -299,9 +299,10 @@ impl TurnRelay {
             };
             let is_last = matches!(event, Event::Done(_));
             if is_last {
-                self.turns.remove(&self.key, &self.log);
-                // The turn may have been stopped before its question was stored.
+                // The turn may have been stopped before its question was stored. Until its session
+                // is deleted, the same request finds this turn, and begins none in that session.
                 self.delete_unused_session().await;
+                self.turns.remove(&self.key, &self.log);
             }
             self.record_all(merger.push(event, Instant::now()));
             if is_last {

@@ -86,6 +86,7 @@ fn assemble_here(
     };
     let mut material = rows.into_material()?;
     let (policy, learnt_window) = (material.policy, material.learnt_window);
+    let change_id = material.change_id;
     let ratio = ratio.or(material.tokens_ratio);
     material.tokens_ratio = ratio;
     apply_policy(&mut ask, &policy, cached_model);
@@ -116,6 +117,7 @@ fn assemble_here(
         policy,
         ratio,
         learnt_window,
+        change_id,
         reservation,
         idle,
     })

@@ -72,6 +72,8 @@ pub(crate) struct BuiltContext {
     pub(crate) ratio: Option<f64>,
     /// The window that the model's provider has named in an error; None: it has named none.
     pub(crate) learnt_window: Option<Tokens>,
+    /// The newest change of the conversation when the context was read.
+    pub(crate) change_id: i64,
     /// The reservation for the context's content.
     pub(crate) reservation: Arc<Reservation>,
     /// The checkpoint that could shorten the context, because the provider's cache is cold.

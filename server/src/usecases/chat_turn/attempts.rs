@@ -154,7 +154,7 @@ impl TurnRun {
         match self.stream_answer(calls, &call, &mut partial.draft).await {
             Ok(answer) => {
                 let lifetime = Duration::from_secs(u64::from(built.policy.cache_ttl_seconds));
-                let ping = || Ping::new(&call, begun, lifetime);
+                let ping = || Ping::new(&call, built, begun, lifetime);
                 Ok(AttemptOutcome::Answered(ModelAnswer {
                     answer,
                     sent: partial.sent,

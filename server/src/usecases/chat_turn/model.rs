@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anneal_core::{
     admission::{AdmissionRefusal, CallPurpose},
-    chat_options::Tool,
+    chat_options::{ChatOption, Tool},
     policy::PolicyOverrides,
     render::find_blocked_media,
     tokens::Tokens,
@@ -117,9 +117,9 @@ impl TurnRun {
             options, inherited, ..
         } = setup;
         model.check_options(options).map_err(|refusal| {
-            let origin = inherited.origin(refusal.field);
+            let origin = inherited.origin(refusal.option);
             Failure::invalid(
-                format!("options.{}", refusal.field),
+                format!("options.{}", refusal.option.name()),
                 format!("{}{origin}", refusal.sentence),
             )
         })?;
@@ -131,7 +131,7 @@ impl TurnRun {
                 format!(
                     "must begin with a letter or an underscore for the model {}{}",
                     model.name(),
-                    inherited.origin("tools")
+                    inherited.origin(ChatOption::Tools)
                 ),
             )),
         }

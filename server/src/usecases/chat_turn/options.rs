@@ -1,7 +1,7 @@
 //! The options of a turn: those of the request, of the conversation and of the agent together.
 
 use anneal_core::{
-    chat_options::{ChatOptions, ResponseFormat, Tool},
+    chat_options::{ChatOption, ChatOptions, ResponseFormat, Tool},
     tokens::{Encoding, Tokens},
 };
 use anneal_store::Conversation;
@@ -11,17 +11,17 @@ use crate::settings::ReloadableSettings;
 /// Tokens that an option takes beside its text: its name and its marks.
 const TOKENS_PER_OPTION: Tokens = Tokens::new(4);
 
-/// The names of the options that the conversation sets, and not the request, and of those that only
-/// the agent sets. A caller may not know of either.
+/// The options that the conversation sets, and not the request, and those that only the agent sets.
+/// A caller may not know of either.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct InheritedOptions {
-    of_conversation: Vec<&'static str>,
-    of_agent: Vec<&'static str>,
+    of_conversation: Vec<ChatOption>,
+    of_agent: Vec<ChatOption>,
 }
 
 impl InheritedOptions {
     /// The end of a sentence about an option: where it comes from, if not from the request.
-    pub(super) fn origin(&self, option: &str) -> &'static str {
+    pub(super) fn origin(&self, option: ChatOption) -> &'static str {
         if self.of_conversation.contains(&option) {
             " (set by the conversation)"
         } else if self.of_agent.contains(&option) {
@@ -52,45 +52,15 @@ fn resolve(
     stored: ChatOptions,
     agent: ChatOptions,
 ) -> (ChatOptions, InheritedOptions) {
-    let (of_request, mut of_conversation) = (names(&request), names(&stored));
-    of_conversation.retain(|name| !of_request.contains(name));
-    let mut of_agent = names(&agent);
-    of_agent.retain(|name| !of_request.contains(name) && !of_conversation.contains(name));
+    let (of_request, mut of_conversation) = (request.given(), stored.given());
+    of_conversation.retain(|option| !of_request.contains(option));
+    let mut of_agent = agent.given();
+    of_agent.retain(|option| !of_request.contains(option) && !of_conversation.contains(option));
     let inherited = InheritedOptions {
         of_conversation,
         of_agent,
     };
     (request.over(stored).over(agent), inherited)
-}
-
-/// The names of the options that are set, as requests have them.
-fn names(options: &ChatOptions) -> Vec<&'static str> {
-    let ChatOptions {
-        tools,
-        tool_choice,
-        parallel_tool_calls,
-        response_format,
-        temperature,
-        top_p,
-        stop,
-        reasoning_effort,
-        metadata,
-        output_tokens,
-    } = options;
-    let all = [
-        ("tools", tools.is_some()),
-        ("tool_choice", tool_choice.is_some()),
-        ("parallel_tool_calls", parallel_tool_calls.is_some()),
-        ("response_format", response_format.is_some()),
-        ("temperature", temperature.is_some()),
-        ("top_p", top_p.is_some()),
-        ("stop", stop.is_some()),
-        ("reasoning_effort", reasoning_effort.is_some()),
-        ("metadata", metadata.is_some()),
-        ("max_output_tokens", output_tokens.is_some()),
-    ];
-    let set = all.into_iter().filter(|(_, is_set)| *is_set);
-    set.map(|(name, _)| name).collect()
 }
 
 /// Estimated tokens of what is sent beside the context: the declared tools, a schema of the answer,
@@ -155,12 +125,12 @@ mod tests {
         let (options, inherited) = resolve(request, stored, agent);
         assert_eq!(options, expected);
         for (option, origin) in [
-            ("temperature", ""),
-            ("top_p", " (set by the conversation)"),
-            ("tools", " (set by the agent)"),
-            ("stop", ""),
+            (ChatOption::Temperature, ""),
+            (ChatOption::TopP, " (set by the conversation)"),
+            (ChatOption::Tools, " (set by the agent)"),
+            (ChatOption::Stop, ""),
         ] {
-            assert_eq!(inherited.origin(option), origin, "{option}");
+            assert_eq!(inherited.origin(option), origin, "{option:?}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! One call of a model after a turn, which keeps the provider's cache warm: the turn's context once
-//! more, with an output of one token, shortly before the cache would expire. It is lost if the
-//! server stops before. A server that stops waits for calls that have begun, and ends them with the
-//! turns.
+//! more, with an output of one token, shortly before the cache would expire. It is not made if
+//! anything of the context has changed meanwhile, and a change of messages ends one that is under
+//! way. It is lost if the server stops before. A server that stops waits for calls that have begun,
+//! and ends them with the turns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +15,9 @@ use anneal_core::{
     tokens::Tokens,
     usage::Usage,
 };
-use anneal_gateway::{AdmittedCall, CallEnd, ModelGateway};
+use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost, ModelGateway, TurnLease};
 use anneal_llm::provider::{Call, Model};
-use anneal_store::{ReportedCall, StoreError, UsageReport};
+use anneal_store::{AnsweredState, ReportedCall, StoreError, UsageReport};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, debug};
 
@@ -28,7 +29,7 @@ use crate::{
     poll_watchdog::{PollWatchdog, WatchedFuture},
     settings::ReloadableSettings,
     state::ServerState,
-    usecases::usage_report,
+    usecases::{build_context::BuiltContext, usage_report},
 };
 
 /// Part of the cache's lifetime after which the call is made, in percent.
@@ -39,17 +40,29 @@ pub(super) struct Ping {
     context: String,
     mark_tools: Option<CacheTtl>,
     input: Tokens,
+    /// The newest change when the context was read.
+    change_id: i64,
+    /// The message that the context starts after.
+    boundary: MessageId,
     /// When the call is due.
     due: Instant,
 }
 
 impl Ping {
-    /// Repeats this call, which began at `begun`, before a cache with this lifetime expires.
-    pub(super) fn new(call: &Call<'_>, begun: Instant, lifetime: Duration) -> Self {
+    /// Repeats this call of this context, which began at `begun`, before a cache with this lifetime
+    /// expires.
+    pub(super) fn new(
+        call: &Call<'_>,
+        built: &BuiltContext,
+        begun: Instant,
+        lifetime: Duration,
+    ) -> Self {
         Self {
             context: call.context.to_owned(),
             mark_tools: call.mark_tools,
             input: call.input,
+            change_id: built.change_id,
+            boundary: built.context.boundary.after(),
             due: begun + lifetime * WAIT_PERCENT / 100,
         }
     }
@@ -63,8 +76,10 @@ struct WaitingPing {
     /// Checks the caller's credential again. None: callers need no credential.
     proof: Option<Proof>,
     conversation: ConversationId,
-    /// The answer of the turn.
-    answer: MessageId,
+    /// The request id of the turn.
+    turn_request_id: String,
+    /// The conversation as the turn has left it.
+    answered: AnsweredState,
     model: Arc<Model>,
     setup: TurnSetup,
     ping: Ping,
@@ -96,8 +111,11 @@ impl TurnRun {
         if why_not_kept(model, setup).is_some() {
             return;
         }
-        let Some(permit) = self.state.cache_pings.try_acquire(ping.context.len()) else {
+        let bytes = ping.context.len() + setup.options.bytes();
+        let tenant = self.caller.tenant();
+        let Some(permit) = self.state.cache_pings.try_acquire(tenant, bytes) else {
             debug!("a provider's cache is not kept warm: too many calls wait");
+            count_outcome("crowded");
             return;
         };
         let waiting = WaitingPing {
@@ -106,7 +124,13 @@ impl TurnRun {
             caller: self.caller,
             proof: self.call.proof(),
             conversation: self.turn.id,
-            answer,
+            turn_request_id: self.turn.request_id.clone(),
+            answered: AnsweredState {
+                answer,
+                change_id: ping.change_id,
+                boundary: ping.boundary,
+                system_prompt: setup.system_prompt,
+            },
             model: Arc::clone(model),
             setup: setup.clone(),
             ping,
@@ -121,14 +145,18 @@ impl TurnRun {
             if turns.is_closed() {
                 return;
             }
-            let outcome = waiting.call_if_newest().await;
-            metrics::counter!("anneal_chat_cache_pings_total", "outcome" => outcome).increment(1);
+            count_outcome(waiting.call_if_unchanged().await);
         };
         tokio::spawn(WatchedFuture::new(
             PollWatchdog::for_task("cache ping"),
             work.in_current_span(),
         ));
     }
+}
+
+/// Counts how a call ended that was to keep a cache warm.
+fn count_outcome(outcome: &'static str) {
+    metrics::counter!("anneal_chat_cache_pings_total", "outcome" => outcome).increment(1);
 }
 
 /// Why the model's provider keeps nothing that could be kept for longer; None: it does.
@@ -141,9 +169,9 @@ fn why_not_kept(model: &Model, setup: &TurnSetup) -> Option<&'static str> {
 }
 
 impl WaitingPing {
-    /// Makes the call, if the conversation has not gone on and its caller may still call. Returns
-    /// the outcome for the metrics.
-    async fn call_if_newest(&self) -> &'static str {
+    /// Makes the call, if the conversation has neither gone on nor changed and its caller may still
+    /// call. Returns the outcome for the metrics.
+    async fn call_if_unchanged(&self) -> &'static str {
         match self.try_call().await {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -158,7 +186,8 @@ impl WaitingPing {
     async fn try_call(&self) -> Result<&'static str, StoreError> {
         let store = &self.state.store;
         let (caller, id) = (self.caller, self.conversation);
-        if !store.is_idle_since(caller, id, self.answer).await? {
+        // Asked again below. Most conversations have gone on, and need no admission.
+        if !store.is_idle_since(caller, id, &self.answered).await? {
             return Ok("overtaken");
         }
         match self.check_credential().await {
@@ -168,12 +197,27 @@ impl WaitingPing {
         }
         let gateway =
             ModelGateway::new(store, &self.settings.models, CallPurpose::Ping, DB_DEADLINE);
+        let turn = TurnLease {
+            request_id: &self.turn_request_id,
+            replaces: None,
+        };
         let admitted = gateway
-            .admit(caller, id, &self.model, self.ping.input, None)
+            .admit(caller, id, &self.model, self.ping.input, Some(turn))
             .await?;
-        match admitted {
-            Ok(call) => self.make_call(call).await,
-            Err(_) => Ok("refused"),
+        let Ok(call) = admitted else {
+            return Ok("refused");
+        };
+        // From now on a change of messages ends the call's lease. One that came before is seen.
+        match store.is_still_idle_since(caller, id, &self.answered).await {
+            Ok(true) => self.make_call(call).await,
+            Ok(false) | Err(StoreError::NotFound(_)) => {
+                call.settle(CallEnd::Abandoned).await;
+                Ok("overtaken")
+            }
+            Err(error) => {
+                call.settle(CallEnd::Abandoned).await;
+                Err(error)
+            }
         }
     }
 
@@ -202,6 +246,7 @@ impl WaitingPing {
             answer = call.answer(&request) => Some(answer),
             () = self.state.cancel_turns.cancelled() => None,
         };
+        let is_overtaken = matches!(answer, Some(Err(LeaseLost)));
         let (_, calls) = call.split();
         let reported = calls.last_cost().reported();
         // An answer that its limit has left without content has warmed the cache, too.
@@ -227,6 +272,10 @@ impl WaitingPing {
             let (store, id) = (&self.state.store, self.conversation);
             usage_report::store_and_count(store, self.caller, id, &report).await?;
         }
-        Ok(if is_answered { "answered" } else { "failed" })
+        Ok(match (is_overtaken, is_answered) {
+            (true, _) => "overtaken",
+            (false, true) => "answered",
+            (false, false) => "failed",
+        })
     }
 }

@@ -3,6 +3,7 @@
 use anneal_core::{
     cache::{CacheAsk, CacheRetention},
     chat_options::ChatOptions,
+    digest::{self, Digest},
     policy::PolicyOverrides,
     tokens::{Encoding, Tokens},
 };
@@ -30,6 +31,8 @@ pub(super) struct TurnSetup {
     retention: CacheRetention,
     /// Requests with the same key share a cache. A fork begins like its source.
     cache_key: String,
+    /// Digest of the conversation's system prompt.
+    pub(super) system_prompt: Digest,
 }
 
 impl TurnSetup {
@@ -51,6 +54,7 @@ impl TurnSetup {
             marks: policy.cache_marks.unwrap_or(true),
             retention: policy.cache_retention.unwrap_or_default(),
             cache_key: origin.unwrap_or(conversation.id).to_string(),
+            system_prompt: digest::of_content(&conversation.attributes.system_prompt),
         }
     }
 

@@ -4,9 +4,12 @@
 use anneal_core::policy::Profile;
 use anneal_server::{AgentSettings, Agents};
 use anneal_testkit::{
-    AnnealBinary, Folder, TestApp, assert_refused, direct_scope, empty_database, pb,
+    AnnealBinary, Folder, ScriptedModel, TestApp, TestConversation, TurnOutcome, assert_refused,
+    direct_scope, empty_database, pb, user,
 };
-use tonic::Code;
+use pb::chat_service_client::ChatServiceClient;
+use serde_json::{Value, json};
+use tonic::{Code, transport::Channel};
 
 use crate::chat::BINARY;
 
@@ -298,5 +301,77 @@ async fn invalid_agent_settings_stop_the_start() {
         shown.out.contains("[agents.\"my cook\"]") && shown.out.contains("zeroclaw"),
         "{}",
         shown.out
+    );
+}
+
+/// Runs a turn in this conversation at the server on this port.
+async fn run_turn(conversation: &TestConversation<'_>, port: u16, options: pb::ChatOptions) {
+    let ask = pb::ChatRequest {
+        conversation_id: conversation.id.clone(),
+        messages: vec![user("What is there?")],
+        options: Some(options),
+        ..Default::default()
+    };
+    let channel = Channel::from_shared(format!("http://127.0.0.1:{port}"))
+        .expect("an address")
+        .connect_lazy();
+    let stream = ChatServiceClient::new(channel).chat(ask).await;
+    let stream = stream.expect("begins").into_inner();
+    TurnOutcome::read(stream).await.done();
+}
+
+#[tokio::test]
+async fn turns_take_the_options_and_the_tools_file_of_their_agent_where_nothing_else_names_them() {
+    let schema = r#"{ "type":"object", "properties":{"z":{"minimum":1.50},"a":{}} }"#;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let model = ScriptedModel::saying("Salt.").await;
+    let tools = folder.file(
+        "tools.json",
+        &format!(r#"[{{"name": "look_up", "description": "Looks.", "input_schema": {schema}}}]"#),
+    );
+    let settings = format!(
+        "[providers.scripted]\napi = \"openai\"\nurl = \"{}\"\n\
+         [models.small]\nprovider = \"scripted\"\nwindow_tokens = 8192\n\
+         [chat]\nmodel = \"small\"\n\
+         [agents.main.chat]\ntemperature = 0.25\nstop = [\"END\"]\ntools_file = \"{}\"\n",
+        model.url(),
+        tools.display()
+    );
+    folder.file("anneal.toml", &settings);
+    let (_server, port) = AnnealBinary::new(BINARY, &folder, &app.url).server().await;
+    let main = app.conversation_with(create_request()).await;
+    let other = app.conversation().await;
+    let warm = pb::ChatOptions {
+        temperature: Some(0.5),
+        ..Default::default()
+    };
+    run_turn(&main, port, pb::ChatOptions::default()).await;
+    run_turn(&main, port, warm).await;
+    run_turn(&other, port, pb::ChatOptions::default()).await;
+    let requests = model.requests();
+    let sent: Vec<(&Value, &Value, &Value)> = requests
+        .iter()
+        .map(|request| &request.body)
+        .map(|body| {
+            (
+                &body["tools"][0]["function"]["name"],
+                &body["temperature"],
+                &body["stop"],
+            )
+        })
+        .collect();
+    let (name, stop) = (json!("look_up"), json!(["END"]));
+    assert_eq!(
+        sent,
+        [
+            (&name, &json!(0.25), &stop),
+            (&name, &json!(0.5), &stop),
+            (&Value::Null, &Value::Null, &Value::Null),
+        ]
+    );
+    assert!(
+        requests[0].raw.contains(schema),
+        "the schema is sent unchanged: {}",
+        requests[0].raw
     );
 }

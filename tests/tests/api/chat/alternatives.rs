@@ -1,8 +1,8 @@
 //! Earlier answers to a question stay: they are listed, and one of them can be chosen again.
 
 use anneal_testkit::{
-    Gate, Say, Script, ScriptedModel, TestApp, TestConversation, TurnOutcome, assert_refused, pb,
-    user,
+    Gate, Say, Script, ScriptedModel, TestApp, TestConversation, TurnOutcome, assert_refused,
+    assistant, pb, user,
 };
 use pb::Role;
 use tonic::Code;
@@ -174,6 +174,28 @@ async fn of_answers_side_by_side_the_chosen_one_stays() {
     );
     let again = conversation.choose(1, 1).await.expect("answers");
     assert_eq!(again.change_id, 0, "what follows the answer stays");
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn what_an_application_appends_to_a_chosen_answer_belongs_to_it() {
+    let model = numbered_answers().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let told = vec![
+        user("Why?"),
+        assistant("Let me think."),
+        assistant("Because."),
+    ];
+    conversation.append_all(told).await;
+    conversation.regenerate().await.done();
+    conversation.choose(1, 1).await.expect("chooses");
+    conversation
+        .append_all(vec![assistant("And one more thing.")])
+        .await;
+    let again = conversation.choose(1, 1).await.expect("answers");
+    assert_eq!(again.change_id, 0, "it stands already");
+    assert_eq!(conversation.texts_by_role().await.len(), 4);
     conversation.verify().await;
 }
 

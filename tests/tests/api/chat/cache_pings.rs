@@ -31,10 +31,10 @@ fn with_ping(mut turn: TurnRequest<'_>) -> TurnRequest<'_> {
     turn
 }
 
-/// Waits until one ping has ended so.
-async fn wait_for_outcome(app: &TestApp, outcome: &str) {
-    let counted = format!("anneal_chat_cache_pings_total{{outcome=\"{outcome}\"}} 1");
-    eventually("the ping has ended", async || {
+/// Waits until so many pings have ended so.
+async fn wait_for_outcome(app: &TestApp, outcome: &str, count: usize) {
+    let counted = format!("anneal_chat_cache_pings_total{{outcome=\"{outcome}\"}} {count}\n");
+    eventually("the pings have ended", async || {
         app.http_client()
             .get("/metrics")
             .await
@@ -50,7 +50,7 @@ async fn a_turn_keeps_the_providers_cache_warm_if_it_is_asked_to() {
     let app = TestApp::with_models(model.settings_of(Api::Anthropic, &[MODEL]), MODEL).await;
     let conversation = create_conversation(&app, 1).await;
     with_ping(conversation.chat("Hello?")).await.done();
-    wait_for_outcome(&app, "answered").await;
+    wait_for_outcome(&app, "answered", 1).await;
     let [turn, ping] = model.requests().try_into().expect("two calls");
     assert_eq!(
         (&ping.body["messages"], &ping.body["max_tokens"]),
@@ -72,8 +72,89 @@ async fn a_conversation_that_has_gone_on_needs_no_ping() {
     let conversation = create_conversation(&app, 3).await;
     with_ping(conversation.chat("Hello?")).await.done();
     conversation.chat("And?").await.done();
-    wait_for_outcome(&app, "overtaken").await;
+    wait_for_outcome(&app, "overtaken", 1).await;
     assert_eq!(model.requests().len(), 2);
+}
+
+/// A change of a conversation after which its next context begins in another way.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Withdrawal,
+    Edit,
+    Erasure,
+    Separator,
+    SystemPrompt,
+}
+
+impl Change {
+    const ALL: [Self; 5] = [
+        Self::Withdrawal,
+        Self::Edit,
+        Self::Erasure,
+        Self::Separator,
+        Self::SystemPrompt,
+    ];
+
+    async fn make(self, conversation: &TestConversation<'_>) {
+        let changed = match self {
+            Self::Withdrawal => conversation.withdraw(&[1]).send().await.map(drop),
+            Self::Edit => {
+                let edit = conversation.edit(1, user("What else?"));
+                edit.send().await.map(drop)
+            }
+            Self::Erasure => conversation.erase(&[1]).send().await.map(drop),
+            Self::Separator => {
+                conversation.insert_separator().await;
+                Ok(())
+            }
+            Self::SystemPrompt => {
+                let ask = pb::UpdateConversationRequest {
+                    conversation: Some(pb::Conversation {
+                        conversation_id: conversation.id.clone(),
+                        system_prompt: "Be brief.".into(),
+                        ..Default::default()
+                    }),
+                    update_mask: Some(prost_types::FieldMask {
+                        paths: vec!["system_prompt".into()],
+                    }),
+                    ..Default::default()
+                };
+                let mut conversations = conversation.app.conversations();
+                conversations.update_conversation(ask).await.map(drop)
+            }
+        };
+        changed.unwrap_or_else(|status| panic!("{self:?}: {status}"));
+    }
+}
+
+#[tokio::test]
+async fn what_was_changed_or_erased_after_a_turn_is_not_sent_again() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_models(model.settings_of(Api::Anthropic, &[MODEL]), MODEL).await;
+    for change in Change::ALL {
+        let conversation = create_conversation(&app, 5).await;
+        conversation.chat("What is secret?").await.done();
+        with_ping(conversation.chat("And now?")).await.done();
+        change.make(&conversation).await;
+    }
+    wait_for_outcome(&app, "overtaken", Change::ALL.len()).await;
+    assert_eq!(model.requests().len(), 2 * Change::ALL.len());
+}
+
+#[tokio::test]
+async fn a_change_of_messages_ends_a_ping_that_is_under_way() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => Script::says(request, [Say::text("Yes.")]),
+        _ => Script::hang(),
+    })
+    .await;
+    let app = TestApp::with_models(model.settings_of(Api::Anthropic, &[MODEL]), MODEL).await;
+    let conversation = create_conversation(&app, 1).await;
+    with_ping(conversation.chat("What is secret?")).await.done();
+    model.wait_for_calls(2).await;
+    conversation.erase(&[1]).send().await.expect("erases");
+    assert_eq!(calls_and_leases(&app).await.1, 0, "its lease has ended");
+    wait_for_outcome(&app, "overtaken", 1).await;
 }
 
 #[tokio::test]

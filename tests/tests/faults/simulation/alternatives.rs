@@ -172,8 +172,9 @@ impl SimulatedConversation<'_> {
         }))
     }
 
-    /// The messages of the answers to a question that stand beside the answer of these messages. An
-    /// answer begins with a message of the assistant that does not follow results of tools.
+    /// The messages of the answers to a question that stand beside the answer of these messages.
+    /// Another answer begins with a message of the assistant that is the answer of a turn, or the
+    /// first of an alternative, and that does not follow results of tools.
     fn answers_beside(
         &self,
         question: MessageId,
@@ -182,8 +183,17 @@ impl SimulatedConversation<'_> {
         let role = |id: MessageId| self.message(id.0).role;
         let after = self.in_state(State::Standing).filter(|id| *id > question);
         let standing: Vec<MessageId> = after.take_while(|id| role(*id) != Role::User).collect();
+        let alternatives = self.alternatives(question);
+        let begins_alternative = |id: MessageId| {
+            let mut alternatives = alternatives.iter();
+            alternatives.any(|one| one.messages.first() == Some(&id))
+        };
+        let begins_answer = |id: MessageId| {
+            let is_begin = self.message(id.0).is_answer || begins_alternative(id);
+            role(id) == Role::Assistant && is_begin
+        };
         let goes_on = |before: &MessageId, next: &MessageId| {
-            role(*next) != Role::Assistant || role(*before) != Role::Assistant
+            role(*before) != Role::Assistant || !begins_answer(*next)
         };
         standing
             .chunk_by(goes_on)

@@ -56,6 +56,8 @@ pub(crate) struct ExpectedMessage {
     /// Its versions, the first one first; also those that are erased.
     pub(crate) versions: Vec<ExpectedVersion>,
     pub(crate) state: State,
+    /// Whether a turn has stored it as its answer.
+    pub(crate) is_answer: bool,
 }
 
 impl ExpectedMessage {
@@ -64,6 +66,15 @@ impl ExpectedMessage {
             role: parsed(&new.message).role,
             versions: vec![ExpectedVersion::new(new)],
             state: State::Standing,
+            is_answer: false,
+        }
+    }
+
+    /// The answer of a turn.
+    pub(crate) fn answer(new: MarkedMessage) -> Self {
+        Self {
+            is_answer: true,
+            ..Self::new(new)
         }
     }
 

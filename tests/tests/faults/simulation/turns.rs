@@ -165,7 +165,7 @@ impl SimulatedConversation<'_> {
         let answer = kept.map(|text| {
             let message = assistant(&text);
             self.messages
-                .push(ExpectedMessage::new(MarkedMessage { message, mark }));
+                .push(ExpectedMessage::answer(MarkedMessage { message, mark }));
             self.last_message_id().0
         });
         self.check_end((end, question, answer), &played)?;
