@@ -389,6 +389,7 @@ async fn check_bills(model: CachedModel) {
             stage.play_and_bill(chat, &mut bill).await;
         }
         bill.print(family.name, &model);
+        assert!(bill.calls > 0, "{}: nothing is played", family.name);
         assert!(
             bill.is_as_simulated(&model),
             "{}: {} units, simulated {:?}",
@@ -444,6 +445,7 @@ async fn without_marks_anthropic_caches_nothing_and_the_loss_is_large() {
             stage.policy = unmarked.clone();
             stage.play_and_bill(chat, &mut without).await;
         }
+        assert!(without.calls > 0, "{}: nothing is played", family.name);
         assert_eq!(without.cached, 0);
         assert_eq!(without.units, without.sent * PLAIN_PRICE);
         assert!(without.differing.is_empty(), "{:?}", without.differing);
