@@ -5,8 +5,8 @@
 //! The last tests show that these checks notice faults. Faults that can only be made in the code,
 //! and the test that each breaks:
 //!
-//! - `core/src/cache/points.rs`, `marks`: without `CachePointKind::Stable`, or with `LastEnd` always
-//!   in its place, a swap pays for the whole tail: `anthropic_bills_…`.
+//! - `core/src/cache/points.rs`, `marks`: without `CachePointKind::Stable`, or with `LastEnd`
+//!   always in its place, a swap pays for the whole tail: `anthropic_bills_…`.
 //! - The same without `CachePointKind::System`: `a_checkpoint_leaves_…`.
 //! - `core/src/context/cache_places.rs`, `plan`: with `unchanged_tokens` in place of what the last
 //!   call has marked, short contexts expect an ideal cache: `anthropic_bills_…`, with the real
