@@ -29,6 +29,7 @@ use crate::{
     environment::log_service_links,
     import, output, processes,
     server_arguments::ServerArguments,
+    session_index::LastIndex,
     verify::{self, MissingConversation},
 };
 
@@ -210,8 +211,9 @@ async fn import_and_wait(
         ..import::ImportOptions::default()
     };
     let mut report = import::Report::default();
+    let index = LastIndex::default();
     for file in &arguments.import {
-        let ids = import::import_file(&client, file, &options, &mut report).await?;
+        let ids = import::import_file(&client, file, (&options, &index), &mut report).await?;
         imported.extend(ids.iter().map(ToString::to_string));
     }
     output::print(&report.remarks());

@@ -25,7 +25,7 @@ pub struct TailState {
     pub unsummarized: u64,
     /// Those of them that are cool, or become cool with the next turn or within two model calls.
     pub nearly_cool: u64,
-    /// Whether a summary is prepared for the checkpoint after the present boundary.
+    /// The summary for the checkpoint after the present boundary: not tried, failed, or prepared.
     pub preparation: Preparation,
 }
 

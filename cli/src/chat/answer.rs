@@ -86,9 +86,9 @@ fn attempt_note(attempt: &Attempt) -> String {
     format!("{why}: trying again with {how}; the text so far is discarded")
 }
 
-/// The lines after an answer: the models that did not answer; why it stopped, unless it is complete;
-/// a note if nothing of it is stored; and the figures: its usage, the tokens of the conversation, the
-/// model.
+/// The lines after an answer: the models that did not answer; why it stopped, unless it is
+/// complete; a note if nothing of it is stored; and the figures: its usage, the tokens of the
+/// conversation, the model.
 pub(super) fn closing_lines(done: &Done) -> Vec<String> {
     let passed_over = done.fallbacks.iter().map(|fallback| {
         let (model, reason) = (sanitize(&fallback.model), sanitize(&fallback.reason));

@@ -84,8 +84,8 @@ impl Chat {
     }
 
     /// Forgets the unanswered message if it is a new one and the server has not stored it. Returns
-    /// whether it has forgotten one. Fails if the server cannot be asked: then it may have stored the
-    /// message and its answer got lost.
+    /// whether it has forgotten one. Fails if the server cannot be asked: then it may have stored
+    /// the message and its answer got lost.
     pub(super) async fn forget_unstored_message(&mut self) -> Result<bool, ChatError> {
         let Some(turn) = &self.pending_turn else {
             return Ok(false);

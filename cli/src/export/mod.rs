@@ -70,7 +70,9 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         .commit()
         .with_context(|| format!("cannot write {}", path.display()))?;
     if let [session] = written.as_slice() {
-        session.put_into_index(path, file_format::format(arguments.format))?;
+        let (session, path) = (session.clone(), path.clone());
+        let format = file_format::format(arguments.format);
+        tokio::task::spawn_blocking(move || session.put_into_index(&path, format)).await??;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -32,7 +32,7 @@ mod tool_retention;
 
 use std::{fs::File, io, path::Path, process::ExitCode};
 
-use anneal_formats::{Branches, Format, ImportOutcome, ReadOptions, Strictness};
+use anneal_formats::{Branches, Format, ImportOutcome, Location, ReadOptions, Strictness};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
@@ -47,7 +47,7 @@ use crate::{
     file_format, output,
     policy::PolicyArguments,
     sanitize::sanitize,
-    session_index::IndexEntry,
+    session_index::{IndexEntry, LastIndex},
 };
 use file_reader::Source;
 use report::{ReportLocation, print_best_effort};
@@ -93,8 +93,10 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
     };
     let mut report = Report::at(arguments.report.as_deref())?;
     let mut run_error = None;
+    let index = LastIndex::default();
     for path in &arguments.files {
-        let Err(error) = import_file(&client, path, &options, &mut report).await else {
+        let imported = import_file(&client, path, (&options, &index), &mut report);
+        let Err(error) = imported.await else {
             continue;
         };
         // A failed call ends the run: it may fail for the next file as well. Any other error
@@ -121,29 +123,33 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// Imports one file and returns the ids of its conversations. The results go into the report.
+/// `index`: the index that the file before it had.
 pub(crate) async fn import_file(
     client: &Client,
     path: &Path,
-    options: &ImportOptions,
+    (options, index): (&ImportOptions, &LastIndex),
     report: &mut Report,
 ) -> anyhow::Result<Vec<Uuid>> {
     let name = path.display().to_string();
     report.begin_file(&name);
-    let sent = survey_and_send(client, path, options, report).await;
+    let sent = survey_and_send(client, path, (options, index), report).await;
     sent.with_context(|| format!("cannot import {}", sanitize(&name)))
 }
 
 async fn survey_and_send(
     client: &Client,
     path: &Path,
-    options: &ImportOptions,
+    (options, index): (&ImportOptions, &LastIndex),
     report: &mut Report,
 ) -> anyhow::Result<Vec<Uuid>> {
     let spooled = spool(path)?;
-    let source = match &spooled {
+    let mut source = match &spooled {
         Some(copy) => detect_source(copy.path(), None, options).await?,
         None => detect_source(path, Some(path), options).await?,
     };
+    if spooled.is_none() && options.name.is_none() {
+        source.index = find_in_index(&source, index, report).await?;
+    }
     let survey = survey::survey_file(&source, options).await?;
     let progress = ProgressBar::new(survey.messages()).with_style(progress_style());
     progress.set_message(sanitize(&path.display().to_string()));
@@ -174,8 +180,8 @@ fn spool(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
     Ok(Some(copy))
 }
 
-/// The source at this path, with its format detected if the user gave none. `given_path` is the
-/// path that the user gave; None for standard input and pipes.
+/// The source at this path without its entry in an index, with its format detected if the user gave
+/// none. `given_path` is the path that the user gave; None for standard input and pipes.
 async fn detect_source(
     path: &Path,
     given_path: Option<&Path>,
@@ -200,16 +206,32 @@ async fn detect_source(
     let origin = given_path
         .filter(|_| options.name.is_none())
         .and_then(source_label::label_of);
-    let index = given_path
-        .filter(|_| options.name.is_none())
-        .and_then(|path| IndexEntry::find(path, format));
     Ok(Source {
         path: path.to_owned(),
         format,
         read_options,
         origin,
-        index,
+        index: None,
     })
+}
+
+/// The entry of a file in the index beside it. An index that cannot be read is remarked.
+async fn find_in_index(
+    source: &Source,
+    last: &LastIndex,
+    report: &mut Report,
+) -> anyhow::Result<Option<IndexEntry>> {
+    let (path, format, last) = (source.path.clone(), source.format, last.clone());
+    let found = tokio::task::spawn_blocking(move || IndexEntry::find(&path, format, &last));
+    Ok(found.await?.unwrap_or_else(|error| {
+        report.remark(
+            "",
+            ReportLocation::File(Location::WholeFile),
+            ImportOutcome::SetAside,
+            &format!("{error:#}"),
+        );
+        None
+    }))
 }
 
 fn progress_style() -> ProgressStyle {

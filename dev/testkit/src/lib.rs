@@ -142,8 +142,8 @@ pub use valid_requests::valid_request;
 pub use watch::{Watch, appended_ids, metric_value};
 pub use watchdog::assert_no_blocked_thread;
 
-/// Files beside the real conversations, where they are installed.
-pub use anneal_test_data::find_test_data;
+/// Files beside the real conversations, where they are installed, and tests that need them.
+pub use anneal_test_data::{find_test_data, skip_without_test_data};
 /// Real conversations, where they are installed, what conversations cost, and constructors of
 /// messages.
 pub use anneal_transcripts::{

@@ -16,8 +16,8 @@ impl TestApp {
         Self::with_models(model.settings(&[MODEL]), MODEL).await
     }
 
-    /// An app that calls this model, on a database of its own with this sabotage, which lasts as long
-    /// as the proxy.
+    /// An app that calls this model, on a database of its own with this sabotage, which lasts as
+    /// long as the proxy.
     pub async fn with_sabotage(
         model: &ScriptedModel,
         sabotage: &'static Sabotage,

@@ -40,8 +40,8 @@ impl BlockFields {
         (!self.0.is_empty()).then(written)
     }
 
-    /// Notes all fields as unread: for blocks whose fields no label keeps (those of a tool result, or
-    /// too long for a label).
+    /// Notes all fields as unread: for blocks whose fields no label keeps (those of a tool result,
+    /// or too long for a label).
     pub(super) fn note_unread(&self, notes: &mut Notes, whose: &str) {
         for name in self.0.values().flat_map(BTreeMap::keys) {
             notes.note_unread_field(name, whose);

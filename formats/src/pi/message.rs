@@ -7,6 +7,7 @@ use anneal_core::message::{Media, Message, Part, Role};
 use super::{
     BRANCH_SUMMARY, COMPACTION_SUMMARY, LABEL,
     block_fields::{BLOCKS, BlockFields},
+    command,
 };
 use crate::{
     ImportOutcome,
@@ -43,11 +44,6 @@ const UNLABELED_MESSAGE_FIELDS: [&str; 9] = [
     "output",
     "summary",
 ];
-/// The role of a command that the user ran.
-const BASH_EXECUTION: &str = "bashExecution";
-/// The label (without `pi.`) of a command that the user ran: the message as pi wrote it. The parts
-/// have it in the words that pi sends to the model.
-pub(super) const ORIGINAL: &str = "message";
 /// The label (without `pi.`) of the message's own time, which may differ from its entry's.
 pub(super) const MESSAGE_TIMESTAMP: &str = "messageTimestamp";
 /// Fields that become labels first, because only a few labels fit.
@@ -81,6 +77,9 @@ pub(super) fn parse_message(
             let Some(parts) = role_and_parts(&role, &fields, &mut blocks, notes)? else {
                 return Ok(None);
             };
+            if role == command::ROLE {
+                labels.insert_form(&fields, notes)?;
+            }
             if !matches!(role.as_str(), "user" | "assistant" | "toolResult") {
                 labels.insert("role", role, notes);
             }
@@ -114,11 +113,6 @@ pub(super) fn parse_message(
         _ => return Ok(None),
     };
     labels.insert_fields(entry, &UNLABELED_ENTRY_FIELDS, notes)?;
-    if labels.is_bash_execution()
-        && let Some(original) = entry.raw("message")
-    {
-        labels.insert_original(original);
-    }
     Ok(Some(Message {
         role,
         parts,
@@ -151,11 +145,11 @@ fn role_and_parts(
             parse_content(fields, &ReasoningProvider::default(), blocks, notes)?,
         ),
         "toolResult" | "tool" => (Role::Tool, vec![tool_result(fields, notes)?]),
-        BASH_EXECUTION if fields.is_true("excludeFromContext") => return Ok(None),
-        BASH_EXECUTION => (
+        command::ROLE if fields.is_true("excludeFromContext") => return Ok(None),
+        command::ROLE => (
             Role::User,
             vec![Part::Text {
-                text: bash_execution_text(fields)?,
+                text: command::words(fields)?,
             }],
         ),
         "branchSummary" => (
@@ -168,31 +162,6 @@ fn role_and_parts(
         ),
         other => return Err(Unreadable(format!("unknown role {}", short_name(other)))),
     }))
-}
-
-/// A command that the user ran, in the words that pi sends to the model.
-fn bash_execution_text(fields: &Fields) -> Result<String, Unreadable> {
-    let output = fields.text("output")?.unwrap_or_default();
-    let output = if output.is_empty() {
-        "(no output)".to_owned()
-    } else {
-        format!("```\n{output}\n```")
-    };
-    let end = match fields.raw("exitCode") {
-        _ if fields.is_true("cancelled") => "\n\n(command cancelled)".to_owned(),
-        Some(code) if code != "0" => format!("\n\nCommand exited with code {code}"),
-        _ => String::new(),
-    };
-    let path = fields
-        .text("fullOutputPath")?
-        .filter(|path| fields.is_true("truncated") && !path.is_empty());
-    let path = path
-        .map(|path| format!("\n\n[Output truncated. Full output: {path}]"))
-        .unwrap_or_default();
-    Ok(format!(
-        "Ran `{}`\n{output}{end}{path}",
-        fields.required_text("command")?
-    ))
 }
 
 fn tool_result(fields: &Fields, notes: &mut Notes) -> Result<Part, Unreadable> {
@@ -367,17 +336,16 @@ impl Labels {
         }
     }
 
-    fn is_bash_execution(&self) -> bool {
-        let role = self.0.get(&format!("{LABEL}role"));
-        role.is_some_and(|role| role == BASH_EXECUTION)
-    }
-
-    /// Inserts the message as pi wrote it, if it fits: the parts and the other labels say the same.
-    fn insert_original(&mut self, message: &str) {
-        let key = format!("{LABEL}{ORIGINAL}");
-        if storage_limits::label_fits(&self.0, &key, message) {
-            self.0.insert(key, message.to_owned());
+    /// Inserts the form of a command, so that it can be written as pi wrote it.
+    fn insert_form(&mut self, message: &Fields, notes: &mut Notes) -> Result<(), Unreadable> {
+        match command::form(message)? {
+            Some(form) => self.insert(command::FORM, form, notes),
+            None => notes.push((
+                ImportOutcome::SetAside,
+                "the form of a command whose end its words do not show".into(),
+            )),
         }
+        Ok(())
     }
 
     /// Inserts the block fields as a label; notes them as unread if they do not fit.

@@ -5,12 +5,13 @@
 //! - `read`: the head and the branches of a session.
 //! - `tree`: parents, side branches and what compactions keep.
 //! - `branch_reader`: the messages, summaries and other entries of one branch.
-//! - `entry`: one line of a session. `message`: one message. `block_fields`: extra fields of a
-//!   message's blocks.
+//! - `entry`: one line of a session. `message`: one message. `command`: one that the user ran.
+//!   `block_fields`: extra fields of a message's blocks.
 //! - `write`: writes sessions of version 3.
 
 mod block_fields;
 mod branch_reader;
+mod command;
 mod entry;
 mod message;
 mod read;

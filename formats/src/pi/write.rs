@@ -13,8 +13,9 @@ use anneal_core::{
 use super::{
     ENTRIES, LABEL, SEPARATOR, SYSTEM,
     block_fields::BlockFields,
+    command,
     entry::{Entry, KeptCompaction, is_whole_entry, parse_entry},
-    message::{MESSAGE_TIMESTAMP, ORIGINAL},
+    message::MESSAGE_TIMESTAMP,
 };
 use crate::{
     Format, Head, StoredMessage, Summary, WriteError,
@@ -399,17 +400,21 @@ impl FormatWriter for PiWriter {
     }
 }
 
-/// A command that the user ran, as pi wrote it. None: it is another message, or the label no longer
-/// says what the message says.
-fn original_command(message: &Message) -> Option<&str> {
-    let raw = message.metadata.get(&format!("{LABEL}{ORIGINAL}"))?;
-    let is_line = !raw.contains(['\n', '\r']) && object(raw).get() == raw.as_str();
-    let entry = format!("{{\"type\":\"message\",\"message\":{raw}}}");
+/// A command that the user ran, as pi wrote it. None: it is another message, or an edit has given
+/// it other words.
+fn original_command(message: &Message) -> Option<String> {
+    let form = message.metadata.get(&format!("{LABEL}{}", command::FORM))?;
+    let is_line = !form.contains(['\n', '\r']) && object(form).get() == form.as_str();
+    let [Part::Text { text }] = message.parts.as_slice() else {
+        return None;
+    };
+    let command = command::restore(form, text).filter(|_| is_line)?;
+    let entry = format!("{{\"type\":\"message\",\"message\":{command}}}");
     match parse_entry(&entry, &mut Notes::new()) {
         Ok(Entry::Message(native, None))
-            if is_line && (native.role, &native.parts) == (message.role, &message.parts) =>
+            if (native.role, &native.parts) == (message.role, &message.parts) =>
         {
-            Some(raw.as_str())
+            Some(command)
         }
         _ => None,
     }

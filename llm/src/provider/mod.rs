@@ -79,8 +79,9 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Estimated tokens of the request; None: not known. An error about the length of the request is
-    /// compared with them. [`Call::least_sent_tokens`] is no estimate: tools and media are missing.
+    /// Estimated tokens of the request; None: not known. An error about the length of the request
+    /// is compared with them. [`Call::least_sent_tokens`] is no estimate: tools and media are
+    /// missing.
     fn sent_tokens(&self) -> Option<u64> {
         Some(self.input.get()).filter(|tokens| *tokens > 0)
     }

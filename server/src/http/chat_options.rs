@@ -164,8 +164,8 @@ impl<'de> Deserialize<'de> for StopTexts {
 }
 
 impl ChatOptions {
-    /// The options as the RPCs take and check them. `within`: what precedes the name of an option in
-    /// the name of a field.
+    /// The options as the RPCs take and check them. `within`: what precedes the name of an option
+    /// in the name of a field.
     pub(super) fn into_options(self, within: &str) -> Result<pb::ChatOptions, Problem> {
         Ok(pb::ChatOptions {
             tools: self

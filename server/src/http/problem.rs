@@ -322,8 +322,8 @@ impl TurnMessages {
     }
 
     /// The HTTP name of the result or the picture that a field of the gRPC request is in:
-    /// `toolResults[0].toolUseId`, or `images[0]` for the first part after the texts. None: the field
-    /// is in none of them.
+    /// `toolResults[0].toolUseId`, or `images[0]` for the first part after the texts. None: the
+    /// field is in none of them.
     fn field_name(self, field: &str) -> Option<String> {
         if self.has_results
             && let Some(inside) = field.strip_prefix("messages[0].parts")

@@ -258,8 +258,8 @@ async fn move_content(
     Ok(moved.map(|moved| (moved, standing)))
 }
 
-/// Whether the range of a checkpoint holds this message; also of one before the newest, to which the
-/// boundary falls back when the newest no longer holds.
+/// Whether the range of a checkpoint holds this message; also of one before the newest, to which
+/// the boundary falls back when the newest no longer holds.
 async fn is_in_checkpoint(
     db: &mut BoundedConnection,
     (caller, id): (Caller, ConversationId),

@@ -24,8 +24,24 @@ const POINTS: [&str; 11] = [
     "answer.committed",
 ];
 
+/// The failpoint between the question and its answer: the earlier answer is withdrawn, and the new
+/// one is not begun.
+const BETWEEN: &str = "change.committed";
+
+/// The failpoints at which a process dies, and whether the turn edits the question: at night each
+/// failpoint with both. The gate has every third of these, and [`BETWEEN`] with both.
+fn runs() -> impl Iterator<Item = (&'static str, bool)> {
+    let interval = gate_or_nightly(3, 1);
+    POINTS
+        .into_iter()
+        .flat_map(|point| [(point, false), (point, true)])
+        .enumerate()
+        .filter(move |(nth, (point, _))| nth % interval == 0 || *point == BETWEEN)
+        .map(|(_, run)| run)
+}
+
 /// Starts a server that calls the model, with these failpoints.
-async fn start_server(
+pub(crate) async fn start_server(
     app: &TestApp,
     (folder, model): (&Folder, &ScriptedModel),
     failpoints: &str,
@@ -42,7 +58,7 @@ async fn start_server(
 }
 
 /// Lets the leases of dead processes end.
-async fn expire_leases(app: &TestApp) {
+pub(crate) async fn expire_leases(app: &TestApp) {
     sqlx::query("update ai_model_lease set lease_until_ts = now() - interval '1 second'")
         .execute(&mut app.db().await)
         .await
@@ -57,43 +73,35 @@ async fn a_turn_that_dies_at_any_step_is_repeated_with_one_answer() {
     );
     let folder = Folder::new();
     let (_healthy, healthy) = start_server(&app, (&folder, &model), "").await;
-    let interval = gate_or_nightly(2, 1);
-    for (nth, point) in POINTS.iter().enumerate().step_by(interval) {
+    for (point, is_edit) in runs() {
         let conversation = app.conversation().await;
         conversation.turn("Why?", "It is so.").await;
-        let mut request = if nth % 4 < 2 {
-            conversation.regenerate()
+        let (question, request) = if is_edit {
+            ("Why so?", conversation.edit_and_answer(1, "Why so?"))
         } else {
-            conversation.edit_and_answer(1, "Why so?")
+            ("Why?", conversation.regenerate())
         };
-        request.ask.request_id = "r".into();
-        let (question, ask) = (
-            if request.ask.regenerate {
-                "Why?"
-            } else {
-                "Why so?"
-            },
-            request.ask,
-        );
+        let ask = request.request_id("r").ask;
+        let run = format!("{point}, edit: {is_edit}");
         let folder = Folder::new();
         let failpoints = format!("{point}=1*return(abort)");
         let (dying, channel) = start_server(&app, (&folder, &model), &failpoints).await;
         if let Ok(stream) = ChatServiceClient::new(channel).chat(ask.clone()).await {
             let outcome = TurnOutcome::read(stream.into_inner()).await;
-            assert!(outcome.end.is_err(), "{point}: {outcome:?}");
+            assert!(outcome.end.is_err(), "{run}: {outcome:?}");
         }
         dying.wait_for_exit().await;
         expire_leases(&app).await;
         let stream = ChatServiceClient::new(healthy.clone()).chat(ask).await;
         let outcome = TurnOutcome::read(stream.expect("begins").into_inner()).await;
-        assert_eq!(outcome.text(), "Because.", "{point}: {outcome:?}");
+        assert_eq!(outcome.text(), "Because.", "{run}: {outcome:?}");
         assert_eq!(
             conversation.texts_by_role().await,
             [
                 (pb::Role::User, question.to_owned()),
                 (pb::Role::Assistant, "Because.".to_owned())
             ],
-            "{point}"
+            "{run}"
         );
         let alternatives = conversation.alternatives(1).await;
         let listed: Vec<_> = alternatives
@@ -103,7 +111,7 @@ async fn a_turn_that_dies_at_any_step_is_repeated_with_one_answer() {
         assert_eq!(
             listed,
             [(1, "It is so.", false), (2, "Because.", true)],
-            "{point}"
+            "{run}"
         );
         conversation.verify().await;
     }

@@ -8,6 +8,7 @@
 //! - `load.rs`: client calls that reach every failpoint except those of migrations.
 //! - `migrations.rs`: `anneal migrate` with one fault, and a second run without a fault.
 //! - `anew.rs`: turns that answer a question anew, and whose process dies.
+//! - `stops.rs`: turns that are stopped, and whose process dies.
 //! - `model_calls.rs`: the lease of a model call whose admission or settlement fails.
 //!
 //! A failpoint that the load does not reach fails the test. `ANNEAL_FAILPOINTS=word` selects the
@@ -19,6 +20,7 @@ mod migrations;
 mod model_calls;
 mod points;
 mod stack;
+mod stops;
 
 use anneal_store::Grouping;
 use anneal_testkit::{append_grouping, gate_or_nightly};

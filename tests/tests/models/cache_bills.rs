@@ -5,8 +5,8 @@
 //! The last tests show that these checks notice faults. Faults that can only be made in the code,
 //! and the test that each breaks:
 //!
-//! - `core/src/cache/points.rs`, `marks`: without `CachePointKind::Stable`, or with `LastEnd` always
-//!   in its place, a swap pays for the whole tail: `anthropic_bills_…`.
+//! - `core/src/cache/points.rs`, `marks`: without `CachePointKind::Stable`, or with `LastEnd`
+//!   always in its place, a swap pays for the whole tail: `anthropic_bills_…`.
 //! - The same without `CachePointKind::System`: `a_checkpoint_leaves_…`.
 //! - `core/src/context/cache_places.rs`, `plan`: with `unchanged_tokens` in place of what the last
 //!   call has marked, short contexts expect an ideal cache: `anthropic_bills_…`, with the real
@@ -389,6 +389,7 @@ async fn check_bills(model: CachedModel) {
             stage.play_and_bill(chat, &mut bill).await;
         }
         bill.print(family.name, &model);
+        assert!(bill.calls > 0, "{}: nothing is played", family.name);
         assert!(
             bill.is_as_simulated(&model),
             "{}: {} units, simulated {:?}",
@@ -444,6 +445,7 @@ async fn without_marks_anthropic_caches_nothing_and_the_loss_is_large() {
             stage.policy = unmarked.clone();
             stage.play_and_bill(chat, &mut without).await;
         }
+        assert!(without.calls > 0, "{}: nothing is played", family.name);
         assert_eq!(without.cached, 0);
         assert_eq!(without.units, without.sent * PLAIN_PRICE);
         assert!(without.differing.is_empty(), "{:?}", without.differing);

@@ -1,7 +1,7 @@
 //! Conversations as prompts and answers, so that chat turns can replay them: each answer of the
 //! model follows a message of a user or a tool.
 
-use anneal_testkit::{Chat, Say, TranscriptFolder, message, pb, user};
+use anneal_testkit::{Chat, Say, TranscriptFolder, message, pb, skip_without_test_data, user};
 use pb::part::Part;
 use serde_json::Value;
 
@@ -27,7 +27,8 @@ const DIALOGUES_PER_CONVERSATION: usize = 30;
 /// Most conversations of a family of short dialogues, which are all alike.
 const CONVERSATIONS_OF_DIALOGUES: usize = 4;
 
-/// The families of real conversations; none where these are not installed.
+/// The families of real conversations; none where these are not installed. Where they are required,
+/// a family without conversations is a failure.
 pub(crate) fn real_families(extent: Extent) -> Vec<Replays> {
     let Some(folder) = TranscriptFolder::find() else {
         return Vec::new();
@@ -49,7 +50,12 @@ pub(crate) fn real_families(extent: Extent) -> Vec<Replays> {
                 chats: replayed.map(|chat| of_exchanges(chat, extent)).collect(),
             }
         })
-        .filter(|family| !family.chats.is_empty())
+        .filter(|family| {
+            if family.chats.is_empty() {
+                skip_without_test_data(&format!("{} has no conversations", family.name));
+            }
+            !family.chats.is_empty()
+        })
         .collect()
 }
 

@@ -63,7 +63,8 @@ const LOCK_CLAIMED_JOB: &str =
 const NEWEST_ID: &str =
     "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2";
 
-/// The start of the statement that reads an answer to choose it (`store/src/changes/alternatives.rs`).
+/// The start of the statement that reads an answer to choose it
+/// (`store/src/changes/alternatives.rs`).
 const READ_ALTERNATIVE: &str = "select question_version, first_ids, last_ids from ai_alternative";
 
 /// Names of the promises that may be found broken if an acknowledged append is lost: its row is

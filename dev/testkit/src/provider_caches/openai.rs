@@ -18,10 +18,11 @@
 //!   user or a tool, and the latest three explicit ones. The mode `explicit` of
 //!   `prompt_cache_options` leaves out the implicit one.
 //! - A read finds a beginning that was written, up to a breakpoint of the conversation: where one
-//!   is or was, which is the end of any message of a user or a tool. The latest 80 are searched (the
-//!   parameters; the page said 50 in July).
+//!   is or was, which is the end of any message of a user or a tool. The latest 80 are searched
+//!   (the parameters; the page said 50 in July).
 //! - The minimum is 1,024 tokens. There are no steps.
-//! - `prompt_cache_key` must be the same. Without a key nothing is promised, and nothing found here.
+//! - `prompt_cache_key` must be the same. Without a key nothing is promised, and nothing found
+//!   here.
 //! - An entry lives 30 minutes from its last write or read.
 //! - What is read costs a tenth of plain input, what is written 1.25 times as much as plain input.
 //! - A breakpoint in an answer is refused, and any breakpoint by an older model.

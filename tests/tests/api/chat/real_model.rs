@@ -234,9 +234,9 @@ async fn a_real_turn_is_answered_anew_and_its_first_answer_is_chosen() {
 /// The input of the tool: which of two boxes is opened.
 const BOX: &str = r#"{"type":"object","properties":{"box":{"type":"string","enum":["red","blue"]}},"required":["box"],"additionalProperties":false}"#;
 
-/// The template of this model has no tools: its server accepts them, and the model answers in words.
-/// What the server does enforce, with a grammar, is the shape of an answer. So the model chooses the
-/// input of the call as an answer of that shape.
+/// The template of this model has no tools: its server accepts them, and the model answers in
+/// words. What the server does enforce, with a grammar, is the shape of an answer. So the model
+/// chooses the input of the call as an answer of that shape.
 #[tokio::test]
 async fn a_real_turn_chooses_a_tools_input_and_answers_with_its_result() {
     let Some(llm) = start_llm(2_048) else { return };

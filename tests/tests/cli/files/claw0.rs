@@ -100,11 +100,11 @@ async fn an_index_that_cannot_be_read_is_left_as_it_is() {
     write_index(&imports, &json!("no index"));
     let file = "ann/sessions/a.jsonl";
     imports.folder.file(file, &claw0_session(1));
-    let conversation = imports
-        .import_ok(&[file, "--format", "claw0"])
-        .await
-        .pop()
-        .expect("one conversation");
+    let ran = imports.import(&[file, "--format", "claw0"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let remark = "no title is taken from sessions.json: it is not a JSON object";
+    assert!(ran.out.contains(remark), "{ran:?}");
+    let conversation = imports.conversations(&ran).pop().expect("one conversation");
     let copy = "ann/sessions/copy.jsonl";
     let export = [
         conversation.id.as_str(),

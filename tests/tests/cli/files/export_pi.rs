@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use anneal_core::limits::METADATA_BYTES;
 use anneal_testkit::{
     ImportFolder, TestApp, TranscriptFolder, pb, pi_compaction, pi_message, pi_session, prose,
 };
@@ -536,7 +537,9 @@ async fn row_P7_a_compaction_is_written_back_with_its_time_and_a_checkpoint_with
 async fn row_P7_a_command_of_the_user_is_written_back_as_pi_wrote_it() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let command = json!({"role": "bashExecution", "command": "pwd", "output": "/home", "exitCode": 2,
+    let output = format!("/home/ada\n{}", prose(0, 100));
+    assert!(output.len() > METADATA_BYTES, "more than labels may have");
+    let command = json!({"role": "bashExecution", "command": "pwd", "output": output, "exitCode": 2,
         "cancelled": false, "truncated": false, "timestamp": 17});
     let entries = [
         pi_message("user", "Where am I?"),
@@ -580,5 +583,9 @@ async fn row_P7_a_command_of_the_user_is_written_back_as_pi_wrote_it() {
     assert_eq!(
         (&edited["message"]["role"], &edited["message"]["content"]),
         (&json!("user"), &json!("I am at home."))
+    );
+    assert!(
+        !exported.contains("/home/ada") && !exported.contains("pwd"),
+        "nothing is left of what the edit has replaced"
     );
 }

@@ -45,9 +45,9 @@ impl Choice {
 }
 
 impl SimulatedConversation<'_> {
-    /// Records messages that were withdrawn as an answer to the version of the question that stands.
-    /// If messages of earlier answers are among them, the one that was chosen last gets them, else
-    /// the newest.
+    /// Records messages that were withdrawn as an answer to the version of the question that
+    /// stands. If messages of earlier answers are among them, the one that was chosen last gets
+    /// them, else the newest.
     pub(crate) fn record_alternative(
         &mut self,
         question: MessageId,
@@ -122,8 +122,8 @@ impl SimulatedConversation<'_> {
         self.check_alternatives(question).await
     }
 
-    /// The effect of a choice, or the reason with which it must be refused. None: the answer stands,
-    /// and no other beside it.
+    /// The effect of a choice, or the reason with which it must be refused. None: the answer
+    /// stands, and no other beside it.
     fn outcome_of_choice(
         &self,
         question: MessageId,

@@ -71,8 +71,8 @@ struct ListRunner<'a> {
 }
 
 /// Runs lists in the thread with this number, until the time is over or another thread has found a
-/// violation. Returns how often each event has happened, or the violation that this thread has found
-/// and the shortened list.
+/// violation. Returns how often each event has happened, or the violation that this thread has
+/// found and the shortened list.
 pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Result<Tally, Violation> {
     // The server, workers and callers of a list share one thread: they work one after the other.
     let runtime = Builder::new_current_thread()

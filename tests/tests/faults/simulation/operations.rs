@@ -92,8 +92,8 @@ pub(crate) enum Operation {
     /// Forks the conversation at a message, checks the fork, and deletes it. The number chooses the
     /// message.
     Fork(u8),
-    /// Runs a turn with a scripted model. With a request id that a turn of the same kind had before,
-    /// it is a repetition, or, if it is another one, it must be refused.
+    /// Runs a turn with a scripted model. With a request id that a turn of the same kind had
+    /// before, it is a repetition, or, if it is another one, it must be refused.
     Turn {
         prompt: TurnPrompt,
         end: TurnEnd,
@@ -130,9 +130,9 @@ pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>
     (0..POLICIES, operations)
 }
 
-/// One operation, a compaction that is directly followed by a change of messages, or a question that
-/// is answered twice and one of whose answers is chosen. By chance alone, few lists change a message
-/// after a checkpoint of it, or choose an answer.
+/// One operation, a compaction that is directly followed by a change of messages, or a question
+/// that is answered twice and one of whose answers is chosen. By chance alone, few lists change a
+/// message after a checkpoint of it, or choose an answer.
 fn step() -> impl Strategy<Value = Vec<Operation>> {
     let changed_checkpoint = change().prop_map(|operation| {
         vec![

@@ -200,8 +200,8 @@ impl SimulatedConversation<'_> {
         }
     }
 
-    /// The last message of the question that a turn must answer, or the reason with which it must be
-    /// refused. Contexts start after message `boundary`.
+    /// The last message of the question that a turn must answer, or the reason with which it must
+    /// be refused. Contexts start after message `boundary`.
     fn outcome_of_turn(&self, turn: &Turn, boundary: i64) -> Result<i64, &'static str> {
         let separator = self.separators.last().map_or(0, |after| after.0);
         match turn {

@@ -1,5 +1,5 @@
-//! Cases over HTTP of changes of messages, forks, stops, earlier answers and edits, in a session that
-//! does not exist.
+//! Cases over HTTP of changes of messages, forks, stops, earlier answers and edits, in a session
+//! that does not exist.
 
 use crate::hostile::http::{HttpCase, JSON, MALFORMED, MISSING, get, invalid, post};
 
