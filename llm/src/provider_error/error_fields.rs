@@ -370,7 +370,7 @@ mod tests {
             json!({"error": format!("Parse error: {quoted}")}),
             json!({"error": format!("Error near: {quoted}")}),
             json!({"error": format!("See {quoted}")}),
-            json!({"error": "Upstream Error: {\"role\": \"user\", \"message\": \"long\"}"}),
+            json!({"error": "Gateway Error: {\"role\": \"user\", \"message\": \"long\"}"}),
             json!({"error": format!("Gateway failed: {limited}")}),
             json!({"error": format!("{} failed: {quoted}", "x ".repeat(60))}),
         ] {

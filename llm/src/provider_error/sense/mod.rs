@@ -264,19 +264,36 @@ fn exceeds_window(reading: &Reading<'_>, at: usize, has_limit: bool) -> bool {
         return true;
     }
     // "Does not fit into the context", "longer than the model can handle".
-    let objects = at + 1..at + 1 + OBJECT_WORDS;
     let mut texts = reading.texts().filter(|found| *found < at);
-    let is_context =
-        |at: usize| CONTEXTS.contains(&reading.word(at)) && reading.word_before(at, 1) != "this";
-    let can_end_with_model = matches!(
-        reading.word(at),
-        "too" | "more" | "longer" | "larger" | "bigger" | "fit" | "fits"
-    );
-    let is_model = |at: usize| reading.word(at) == "model" && reading.word(at + 1) != "length";
-    if can_end_with_model && objects.clone().any(is_model) {
-        return texts.next().is_some();
+    match find_object(reading, at) {
+        Some("model") => {
+            let may_be_of_model = matches!(
+                reading.word(at),
+                "too" | "more" | "longer" | "larger" | "bigger" | "fit" | "fits"
+            );
+            may_be_of_model && texts.next().is_some()
+        }
+        Some(_) => texts.any(|found| !CONTEXTS.contains(&reading.word(found))),
+        None => false,
     }
-    texts.any(|found| !CONTEXTS.contains(&reading.word(found))) && objects.clone().any(is_context)
+}
+
+/// The context, or else the model, that is the smaller side of the comparison at this place.
+fn find_object<'t>(reading: &Reading<'t>, at: usize) -> Option<&'t str> {
+    let mut object = None;
+    for place in at + 1..=at + OBJECT_WORDS {
+        let word = reading.word(place);
+        if CONTEXTS.contains(&word) && reading.word_before(place, 1) != "this" {
+            return Some(word);
+        }
+        if !reading.is_number(place) && !words::BEFORE_OBJECTS.contains(&word) {
+            break;
+        }
+        if word == "model" {
+            object = Some(word);
+        }
+    }
+    object
 }
 
 /// "The context window cannot fit the prompt."
@@ -443,7 +460,7 @@ mod tests {
             &[
                 "Max context is 4096 tokens but 4033 were given.",
                 "Request contains 0.9M input tokens; x-1 supports 1M.",
-                "Too many prompt tokens for this model: 127,500 of 128,000 messages.",
+                "Too many messages for this model: 131,500 of 128,000.",
                 "The model failed at token 9001 of 8192.",
                 "The prompt exceeded a threshold by 9001 after 8192.",
                 "input_ids hold 9001, which is larger than the vocabulary of 8192",

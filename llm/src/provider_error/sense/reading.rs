@@ -271,7 +271,10 @@ impl<'t> Reading<'t> {
         let (before, earlier) = (self.word_before(at, 1), self.word_before(at, 2));
         let is_context_of_model =
             word == "context" && matches!(before, "model's" | "model" | "its" | "max" | "maximum");
-        if is_context_of_model || words::WINDOW_NAMES.contains(&word) {
+        let has_size = self.is_number(at + 1)
+            || (self.is_number(at + 2) && matches!(self.tokens[at + 1], Token::Sign(':' | '=')));
+        let is_sized = word == "window" && has_size;
+        if is_context_of_model || is_sized || words::WINDOW_NAMES.contains(&word) {
             return true;
         }
         if !words::WINDOW_NOUNS.contains(&word) {
@@ -313,8 +316,8 @@ impl<'t> Reading<'t> {
         let Token::Number(value) = self.tokens[at] else {
             return None;
         };
-        // "Exceeded by 300 tokens" gives a difference.
-        if self.word_before(at, 1) == "by" {
+        // "Exceeded by 300 tokens" gives a difference, "after 300 tokens" a place.
+        if matches!(self.word_before(at, 1), "by" | "after") {
             return None;
         }
         let (unit, role) = (self.unit(at), self.role(at));
@@ -437,6 +440,8 @@ impl<'t> Reading<'t> {
                 Token::Sign('<' | '>') => return Some(Role::Limit),
                 Token::Sign(':') if role.is_some() => break,
                 Token::Sign(_) => {}
+                // "The limit was reached with 9000 tokens" names no limit after its verb.
+                Token::Word("reached" | "exceeded") if role.is_some() => break,
                 Token::Word(word) => {
                     // "Your request will take 9000 tokens" says that they were sent.
                     let is_future = matches!(self.word_before(place, 1), "will" | "would");

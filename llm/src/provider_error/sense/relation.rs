@@ -42,7 +42,10 @@ impl Reading<'_> {
         (0..verb).rev().find(|at| match self.tokens[*at] {
             Token::Number(_) | Token::Sign('(' | ')') => false,
             Token::Sign(_) => true,
-            Token::Word(word) => !words::AUXILIARIES.contains(&word) && !words::is_token_unit(word),
+            Token::Word(word) => {
+                let is_unit = words::is_token_unit(word) && !self.is_window(*at);
+                !is_unit && !words::AUXILIARIES.contains(&word)
+            }
         })
     }
 
@@ -106,9 +109,11 @@ impl Reading<'_> {
             "fit" | "fits" | "accommodate" | "accommodated" => {
                 (self.is_denied(at) || self.is_demanded(at)).then_some(DoesNotFit)
             }
-            "room" | "space" => (1..=DENIAL_WORDS)
-                .any(|places| words::LACKS.contains(&self.word_before(at, places)))
-                .then_some(NoRoom),
+            "room" | "space" => {
+                let is_missing = (1..=DENIAL_WORDS)
+                    .any(|places| words::LACKS.contains(&self.word_before(at, places)));
+                (is_missing && self.is_room_for_text(at)).then_some(NoRoom)
+            }
             "out" => {
                 let is_running =
                     matches!(self.word_before(at, 1), "ran" | "run" | "runs" | "running");
@@ -119,13 +124,25 @@ impl Reading<'_> {
                 (is_running && is_of_context).then_some(Full)
             }
             _ => {
-                let is_full_context = matches!(word, "full" | "exhausted" | "filled" | "depleted")
-                    && self.subject(at).is_some_and(|subject| {
-                        self.word(subject) == "context" || self.is_context_window(subject)
-                    });
+                let is_full_context = matches!(
+                    word,
+                    "full" | "exhausted" | "filled" | "depleted" | "reached"
+                ) && self.subject(at).is_some_and(|subject| {
+                    self.word(subject) == "context" || self.is_context_window(subject)
+                });
                 (is_full_context || self.fills_context(at)).then_some(Full)
             }
         }
+    }
+
+    /// Whether the room at this place is one for a text, as far as the message says what for.
+    fn is_room_for_text(&self, at: usize) -> bool {
+        let is_text = |word: &str| {
+            words::INPUTS.contains(&word)
+                || words::OUTPUTS.contains(&word)
+                || words::is_token_unit(word)
+        };
+        self.word(at + 1) != "for" || (at + 2..at + 5).any(|at| is_text(self.word(at)))
     }
 
     /// Whether a text fills all of a context: "uses all 8192 tokens of the context".

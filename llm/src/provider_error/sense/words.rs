@@ -15,7 +15,10 @@ pub(super) const UNRELATED: &[&str] = &[
     "deadline", "timeout", "timed", "ms", "expired", "expires", "expire", "key", "keys", "api_key",
     "apikey", "bearer", "jwt", "csrf", "oauth", "authentication", "authorization", "unauthorized",
     "permission", "forbidden", "credential", "credentials",
-    "today", "wait", "throughput", "license",
+    "today", "wait", "throughput", "license", "bucket",
+    // Policies.
+    "policy", "policies", "moderation", "safety", "guardrail", "guardrails", "jailbreak",
+    "filtered", "blocked", "flagged",
     // Reports of what somebody wrote.
     "said", "says", "wrote",
     // Too little of something.
@@ -54,6 +57,10 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("usage", "limit"),
     ("kv", "cache"),
     ("draft", "model"),
+    ("chat", "template"),
+    ("prompt", "template"),
+    ("than", "expected"),
+    ("model", "generated"),
     ("too", "short"),
 ];
 
@@ -94,7 +101,7 @@ pub(super) const INPUTS: &[&str] = &[
     "instructions", "payload", "question", "decoding", "prefill", "prompt_tokens",
     "n_prompt_tokens", "input_tokens", "input_ids", "token_ids", "n_prompt", "prompt_len",
     "prompt_length", "input_len", "input_length", "input_ids_len", "num_prompt_tokens",
-    "num_input_tokens", "prompt_token_count", "input_token_count",
+    "num_input_tokens", "prompt_token_count", "input_token_count", "n_past",
 ];
 
 /// Inputs of which "too long" or "too large" says without any measure that the model does not take
@@ -231,6 +238,7 @@ pub(super) const BEFORE_UNITS: &[&str] = &[
 /// Parameters that name a window.
 pub(super) const WINDOW_NAMES: &[&str] = &[
     "n_ctx",
+    "n_ctx_slot",
     "num_ctx",
     "ctx_size",
     "max_model_len",
@@ -433,6 +441,7 @@ pub(super) const SENT: &[&str] = &[
     "were",
     "you",
     "your",
+    "yours",
     "prompt",
     "input",
     "messages",
@@ -460,6 +469,16 @@ pub(super) const NOT: &[&str] = &[
 
 /// Words that say that there is none of the room after them, or too little.
 pub(super) const LACKS: &[&str] = &["no", "not", "insufficient", "little", "without", "lacks"];
+
+/// Words that may stand between a comparison and the context or the model that is its smaller side.
+#[rustfmt::skip]
+pub(super) const BEFORE_OBJECTS: &[&str] = &[
+    "in", "into", "within", "for", "than", "to", "of", "what", "the", "this", "that", "a", "an",
+    "your", "our", "its", "any", "long", "large", "big", "many", "much", "lengthy", "token",
+    "tokens", "model", "model's", "requested", "selected", "chosen", "target", "current", "used",
+    "available", "maximum", "max", "supported", "allowed", "configured", "total", "whole",
+    "loaded", "remaining", "full", "slot", "slot's", "server's", "deployment's",
+];
 
 /// Words of a text that fills something.
 #[rustfmt::skip]
