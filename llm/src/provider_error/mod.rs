@@ -391,7 +391,7 @@ fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -
         found.map(Classification::likely)
     };
     if let Some(by_code) = by_code {
-        // A request that is too large may have too many tokens. Then its message says so.
+        // A request that is too large may have too many tokens: then its message says so.
         if by_code.kind == OverflowKind::Bytes
             && let Some(verdict) = likely()
         {

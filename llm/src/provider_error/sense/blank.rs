@@ -119,7 +119,7 @@ fn split_sentence(text: &str) -> (&str, &str) {
             let is_joint = |next: char| is_word_char(next) || next == '.';
             let word = text[..at].rsplit(|next| !is_joint(next)).next();
             text[at + 1..].starts_with(char::is_whitespace)
-                && !word.is_some_and(|word| ABBREVIATIONS.contains(&word))
+                && word.is_none_or(|word| !ABBREVIATIONS.contains(&word))
         }
         _ => false,
     };

@@ -9,7 +9,7 @@
 //!
 //! Errors about rates, credentials, bytes, images or a parameter are refused first.
 //!
-//! - `blank`: removes quotations, translates Chinese terms, cuts sentences.
+//! - `blank`: removes quotations, translates Chinese and Japanese terms, cuts sentences.
 //! - `tokens`: the words, numbers and signs of a text.
 //! - `words`: the lists of words.
 //! - `reading`: what the words and numbers of a message stand for; `relation`: its comparisons.
