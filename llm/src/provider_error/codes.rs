@@ -1,5 +1,5 @@
-//! The meanings of providers' error codes. Codes are compared as a whole, without regard to case and
-//! to the marks between their words, and only from fields that hold codes.
+//! The meanings of providers' error codes. Codes are compared as a whole, without regard to case
+//! and to the marks between their words, and only from fields that hold codes.
 
 use super::OverflowKind;
 
