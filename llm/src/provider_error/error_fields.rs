@@ -16,14 +16,18 @@ const MAX_LAYERS: u8 = 12;
 const MAX_LIST_ENTRIES: usize = 16;
 
 /// Fields of an error that may hold a text about it.
-const TEXTS: [&str; 6] = [
+const TEXTS: [&str; 7] = [
     "error_message",
     "errorMessage",
     "error_description",
     "errmsg",
     "reason",
     "description",
+    "faultstring",
 ];
+
+/// Fields that hold the error itself, as few servers name them.
+const ERRORS: [&str; 4] = ["Error", "err", "fault", "exception"];
 
 /// Fields of an error that may hold the error that caused it.
 const CAUSES: [&str; 6] = [
@@ -147,6 +151,7 @@ fn is_error(value: &Value) -> bool {
     let is_marked = ["error", "errors"]
         .iter()
         .any(|key| fields.get(*key).is_some_and(has_value));
+    let is_detail = fields.get("detail").is_some_and(Value::is_string);
     let is_flat = fields.get("message").is_some_and(Value::is_string)
         && [
             "code",
@@ -158,7 +163,7 @@ fn is_error(value: &Value) -> bool {
         ]
         .iter()
         .any(has);
-    !["role", "content"].iter().any(has) && (is_marked || is_flat)
+    !["role", "content"].iter().any(has) && (is_marked || is_detail || is_flat)
 }
 
 /// Whether an entry of a list of details is of a check of the server: its text is the server's.
@@ -225,10 +230,10 @@ impl ErrorFields {
             Some(inner) => self.take(inner, layers),
             None => {}
         }
-        for text in TEXTS.iter().filter_map(|key| fields.get(*key)) {
-            if text.is_string() {
-                self.take_aside(text, layers);
-            }
+        let texts = TEXTS.iter().filter_map(|key| fields.get(*key));
+        let errors = ERRORS.iter().filter_map(|key| fields.get(*key));
+        for aside in texts.filter(|text| text.is_string()).chain(errors) {
+            self.take_aside(aside, layers);
         }
         for cause in CAUSES.iter().filter_map(|key| fields.get(*key)) {
             if let Some(inner) = cause.as_object().filter(|inner| inner.contains_key("code")) {
@@ -350,6 +355,9 @@ mod tests {
             json!({"error": {"message": "bad", "error_description": "long"}}),
             json!({"detail": [{"loc": ["body"], "msg": "long", "type": "value_error"}]}),
             json!({"detail": ["long"]}),
+            json!({"Error": {"Message": "long"}}),
+            json!({"fault": {"faultstring": "long"}}),
+            json!({"error": "HTTP 400: {\"detail\": \"long\"}"}),
             json!({"error": format!("Upstream Error (500): {quoted}")}),
             json!({"error": format!("Provider x returned status 400 - [{quoted}]")}),
         ] {

@@ -8,8 +8,8 @@ const MAX_QUOTING_BYTES: usize = 120;
 
 /// Words before the JSON of an error that another server has answered. Words that end with `error`
 /// or `exception` are such words, too.
-const REPORTS: [&str; 7] = [
-    "failed", "rejected", "returned", "response", "upstream", "provider", "status",
+const REPORTS: [&str; 8] = [
+    "failed", "rejected", "returned", "response", "upstream", "provider", "status", "http",
 ];
 
 /// Words before JSON that the caller may have sent.
@@ -87,8 +87,7 @@ pub(super) fn quoted_json(message: &str) -> Option<Value> {
         .find(marks)
         .filter(|start| *start <= MAX_QUOTING_BYTES)?;
     let (before, json) = message.split_at(start);
-    let is_introduced = before.ends_with(": ") || before.ends_with(" - ");
-    if !is_introduced || !json.starts_with(['{', '[']) {
+    if !before.ends_with(' ') || !json.starts_with(['{', '[']) {
         return None;
     }
     let before = before.to_ascii_lowercase();
