@@ -1,5 +1,5 @@
-//! The meanings of providers' error codes. Codes are compared as a whole, and only from fields that
-//! hold codes.
+//! The meanings of providers' error codes. Codes are compared as a whole, without regard to case
+//! and to the marks between their words, and only from fields that hold codes.
 
 use super::OverflowKind;
 
@@ -156,12 +156,7 @@ const QUOTA_TOO_SMALL: [&str; 1] = ["tokens_limit_reached"];
 
 /// The meaning of a code; None if the code is unknown, or too general to mean anything here.
 pub(super) fn look_up(code: &str) -> Option<CodeMeaning> {
-    let find_in = |codes: &[&'static str]| {
-        codes
-            .iter()
-            .copied()
-            .find(|known| known.eq_ignore_ascii_case(code))
-    };
+    let find_in = |codes: &[&'static str]| codes.iter().copied().find(|known| is_same(known, code));
     let tables: [(&[&'static str], OverflowKind); 4] = [
         (&INPUT, OverflowKind::Input),
         (&BYTES, OverflowKind::Bytes),
@@ -174,8 +169,45 @@ pub(super) fn look_up(code: &str) -> Option<CodeMeaning> {
     overflow.or_else(|| find_in(&UNRELATED).map(|_| CodeMeaning::Unrelated))
 }
 
+/// Whether two spellings are of one code: `ContextWindowExceeded` is `context_window_exceeded`.
+fn is_same(known: &str, code: &str) -> bool {
+    fn letters(code: &str) -> impl Iterator<Item = u8> {
+        code.bytes()
+            .filter(|byte| !matches!(byte, b'_' | b'-' | b'.' | b' '))
+            .map(|byte| byte.to_ascii_lowercase())
+    }
+    letters(known).eq(letters(code))
+}
+
 /// Whether an HTTP status alone means something else than size: the key, the payment, the address
 /// or the rate.
 pub(super) const fn is_unrelated_status(status: u16) -> bool {
     matches!(status, 401..=404 | 407 | 429)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_known_in_any_spelling_and_only_as_a_whole() {
+        for code in [
+            "context_window_exceeded",
+            "ContextWindowExceeded",
+            "CONTEXT-WINDOW-EXCEEDED",
+        ] {
+            assert_eq!(
+                look_up(code),
+                Some(CodeMeaning::Overflow(
+                    OverflowKind::Input,
+                    "context_window_exceeded"
+                )),
+                "{code}"
+            );
+        }
+        assert_eq!(look_up("RateLimitExceeded"), Some(CodeMeaning::Unrelated));
+        for code in ["context_window", "no_context_window_exceeded", "", "_"] {
+            assert_eq!(look_up(code), None, "{code}");
+        }
+    }
 }

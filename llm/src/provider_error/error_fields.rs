@@ -1,20 +1,51 @@
 //! The codes and messages of an error, from the fields where providers put them: `detail` is one of
-//! these. Other fields (`details`, echoed requests, traces) are not read.
+//! these. Other fields (`details`, echoed requests, traces) are not read. Fields that only some
+//! servers use for messages, and errors that a message quotes, give asides: texts of which only the
+//! sense counts.
 
 use serde_json::{Map, Value};
 
-use super::wrapping::{Inner, unwrap_message};
+use super::{
+    codes::{self, CodeMeaning},
+    wrapping::{Inner, quoted_json, unwrap_message},
+};
 
 /// Most levels of nested errors that are read, including JSON in strings.
 const MAX_LAYERS: u8 = 12;
 /// Most entries of a list that are read.
 const MAX_LIST_ENTRIES: usize = 16;
 
+/// Fields of an error that may hold a text about it.
+const TEXTS: [&str; 7] = [
+    "error_message",
+    "errorMessage",
+    "error_description",
+    "errmsg",
+    "reason",
+    "description",
+    "faultstring",
+];
+
+/// Fields that hold the error itself, as few servers name them.
+const ERRORS: [&str; 4] = ["Error", "err", "fault", "exception"];
+
+/// Fields of an error that may hold the error that caused it.
+const CAUSES: [&str; 6] = [
+    "innererror",
+    "inner_error",
+    "cause",
+    "upstream_error",
+    "original_error",
+    "provider_error",
+];
+
 /// The fields of an error.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ErrorFields {
     pub(super) codes: Vec<String>,
     pub(super) messages: Vec<String>,
+    /// Texts that may be the error's, and messages of errors that it quotes.
+    pub(super) asides: Vec<String>,
     /// HTTP statuses of errors (400 to 599) in the body.
     pub(super) statuses: Vec<u16>,
     /// Tokens of the window: llama.cpp's `n_ctx`.
@@ -44,6 +75,14 @@ pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
     if let Some(error) = error_in(fields) {
         found.take_codes(fields);
         found.take(error, MAX_LAYERS);
+        // `{"status": 400, "error": "Bad Request", "message": "…"}`
+        let is_name = !error.is_object() && !error.is_array();
+        if let Some(message) = fields
+            .get("message")
+            .filter(|text| is_name && text.is_string())
+        {
+            found.take_aside(message, MAX_LAYERS);
+        }
     } else if let Some((name, error)) = fields
         .iter()
         .find(|(key, value)| key.ends_with("Exception") && value.is_object())
@@ -97,6 +136,45 @@ fn is_flat(fields: &Map<String, Value>) -> bool {
         || fields.contains_key("__type")
 }
 
+/// Whether an object or a list of them is an error of its own. A message of a conversation is none.
+fn is_error(value: &Value) -> bool {
+    let fields = match value {
+        Value::Array(list) => {
+            return list
+                .first()
+                .is_some_and(|first| !first.is_array() && is_error(first));
+        }
+        Value::Object(fields) => fields,
+        _ => return false,
+    };
+    let has = |key: &&str| fields.contains_key(*key);
+    let is_marked = ["error", "errors"]
+        .iter()
+        .any(|key| fields.get(*key).is_some_and(has_value));
+    let is_detail = fields.get("detail").is_some_and(Value::is_string);
+    let is_flat = fields.get("message").is_some_and(Value::is_string)
+        && [
+            "code",
+            "type",
+            "reason",
+            "status",
+            "status_code",
+            "error_type",
+        ]
+        .iter()
+        .any(has);
+    !["role", "content"].iter().any(has) && (is_marked || is_detail || is_flat)
+}
+
+/// Whether an entry of a list of details is of a check of the server: its text is the server's.
+/// Other entries come from a validator and may quote the request.
+fn is_own_check(detail: &Map<String, Value>) -> bool {
+    match detail.get("type").and_then(Value::as_str) {
+        Some(kind) => kind.starts_with("value_error"),
+        None => !detail.contains_key("input"),
+    }
+}
+
 /// Whether a field's value says something: successful answers may have `"error": null`.
 fn has_value(value: &Value) -> bool {
     match value {
@@ -144,16 +222,24 @@ impl ErrorFields {
                 self.take(inner, layers);
             }
         }
-        // A list of details comes from a validator and quotes the request: only its codes are read.
         match fields.get("detail") {
-            Some(Value::Array(list)) => {
-                list.iter()
-                    .take(MAX_LIST_ENTRIES)
-                    .filter_map(Value::as_object)
-                    .for_each(|detail| self.take_codes(detail));
-            }
+            Some(Value::Array(list)) => list
+                .iter()
+                .take(MAX_LIST_ENTRIES)
+                .for_each(|detail| self.take_detail(detail, layers)),
             Some(inner) => self.take(inner, layers),
             None => {}
+        }
+        let texts = TEXTS.iter().filter_map(|key| fields.get(*key));
+        let errors = ERRORS.iter().filter_map(|key| fields.get(*key));
+        for aside in texts.filter(|text| text.is_string()).chain(errors) {
+            self.take_aside(aside, layers);
+        }
+        for cause in CAUSES.iter().filter_map(|key| fields.get(*key)) {
+            if let Some(inner) = cause.as_object().filter(|inner| inner.contains_key("code")) {
+                self.take_codes(inner);
+                self.take_aside(cause, layers);
+            }
         }
         if let Some(raw) = fields
             .get("metadata")
@@ -161,6 +247,39 @@ impl ErrorFields {
         {
             self.take(raw, layers);
         }
+    }
+
+    /// Reads an entry of a list of details.
+    fn take_detail(&mut self, detail: &Value, layers: u8) {
+        match detail {
+            Value::String(_) => self.take_aside(detail, layers),
+            Value::Object(fields) => {
+                self.take_codes(fields);
+                let text = fields.get("msg").filter(|text| text.is_string());
+                if let Some(text) = text.filter(|_| is_own_check(fields)) {
+                    self.take_aside(text, layers);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads the messages of an error as asides, unless it is about something else than size.
+    fn take_aside(&mut self, error: &Value, layers: u8) {
+        let mut aside = Self::default();
+        aside.take(error, layers);
+        if !aside.is_unrelated() {
+            self.asides.append(&mut aside.messages);
+            self.asides.append(&mut aside.asides);
+        }
+    }
+
+    /// Whether a code or a status says that the error is about something else than size.
+    pub(super) fn is_unrelated(&self) -> bool {
+        let mut codes = self.codes.iter();
+        let mut statuses = self.statuses.iter();
+        codes.any(|code| codes::look_up(code) == Some(CodeMeaning::Unrelated))
+            || statuses.any(|status| codes::is_unrelated_status(*status))
     }
 
     fn take_text(&mut self, text: &str, layers: u8) {
@@ -172,7 +291,12 @@ impl ErrorFields {
         self.codes
             .extend(unwrapped.codes.into_iter().map(str::to_owned));
         match unwrapped.inner {
-            Inner::Words(words) => self.messages.push(words.to_owned()),
+            Inner::Words(words) => {
+                if let Some(quoted) = quoted_json(words).filter(is_error) {
+                    self.take_aside(&quoted, layers);
+                }
+                self.messages.push(words.to_owned());
+            }
             Inner::Json(value) => self.take(&value, layers),
         }
     }
@@ -214,4 +338,52 @@ impl ErrorFields {
 pub(super) fn strip_namespace(name: &str) -> &str {
     let name = name.split_once(':').map_or(name, |(name, _)| name);
     name.rsplit('#').next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_of_rare_fields_and_quoted_errors_are_asides() {
+        let quoted = json!({"message": "long", "reason": "LENGTH"}).to_string();
+        for body in [
+            json!({"error": "Bad Request", "message": "long"}),
+            json!({"error": {"message": "bad", "innererror": {"code": "x", "message": "long"}}}),
+            json!({"error": {"message": "bad", "error_description": "long"}}),
+            json!({"detail": [{"loc": ["body"], "msg": "long", "type": "value_error"}]}),
+            json!({"detail": ["long"]}),
+            json!({"Error": {"Message": "long"}}),
+            json!({"fault": {"faultstring": "long"}}),
+            json!({"error": "HTTP 400: {\"detail\": \"long\"}"}),
+            json!({"error": format!("Upstream Error (500): {quoted}")}),
+            json!({"error": format!("Provider x returned status 400 - [{quoted}]")}),
+        ] {
+            let found = from_failure(&body);
+            assert!(found.asides.iter().any(|text| text == "long"), "{body}");
+            assert!(found.messages.iter().all(|text| text != "long"), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_the_caller_may_have_sent_is_no_aside() {
+        let quoted = json!({"message": "long", "code": 1}).to_string();
+        let limited = json!({"error": {"code": "rate_limited", "message": "long"}}).to_string();
+        for body in [
+            json!({"error": {"message": "bad", "innererror": {"message": "long"}}}),
+            json!({"detail": [{"msg": "long", "input": "long"}]}),
+            json!({"detail": [{"msg": "long", "type": "literal_error"}]}),
+            json!({"error": format!("Parse error: {quoted}")}),
+            json!({"error": format!("Error near: {quoted}")}),
+            json!({"error": format!("See {quoted}")}),
+            json!({"error": "Gateway Error: {\"role\": \"user\", \"message\": \"long\"}"}),
+            json!({"error": format!("Gateway failed: {limited}")}),
+            json!({"error": format!("{} failed: {quoted}", "x ".repeat(60))}),
+        ] {
+            let found = from_failure(&body);
+            assert_eq!(found.asides, Vec::<String>::new(), "{body}");
+        }
+    }
 }

@@ -370,11 +370,6 @@ fn first_about_size(verdicts: impl Iterator<Item = Classification>) -> Option<Cl
 /// The verdict on an error: by its codes, then by the known wordings and the sense of its message,
 /// then by its status.
 fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -> Classification {
-    let meanings: Vec<CodeMeaning> = fields
-        .codes
-        .iter()
-        .filter_map(|code| codes::look_up(code))
-        .collect();
     let matched = fields
         .messages
         .iter()
@@ -384,11 +379,24 @@ fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -
         prompt_tokens: matched.prompt,
         ..Classification::new(matched.kind, matched.rule)
     });
-    let by_code = meanings.iter().find_map(|meaning| match meaning {
-        CodeMeaning::Overflow(kind, rule) => Some(Classification::new(*kind, rule)),
+    let mut codes = fields.codes.iter();
+    let by_code = codes.find_map(|code| match codes::look_up(code)? {
+        CodeMeaning::Overflow(kind, rule) => Some(Classification::new(kind, rule)),
         CodeMeaning::Unrelated => None,
     });
+    let is_unrelated = fields.is_unrelated() || codes::is_unrelated_status(status);
+    let is_unknown = matched.is_none() && !is_unrelated && may_be_overflow(status);
+    let likely = || {
+        let found = is_unknown.then(|| sense_of(fields, sent_tokens)).flatten();
+        found.map(Classification::likely)
+    };
     if let Some(by_code) = by_code {
+        // A request that is too large may have too many tokens: then its message says so.
+        if by_code.kind == OverflowKind::Bytes
+            && let Some(verdict) = likely()
+        {
+            return verdict;
+        }
         // A message about the window is more precise than the code: it gives the kind and the
         // numbers. But a quota stays a quota.
         let precise = by_words
@@ -403,31 +411,28 @@ fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -
         }
         return verdict;
     }
-    let is_unrelated = meanings.contains(&CodeMeaning::Unrelated)
-        || codes::is_unrelated_status(status)
-        || fields
-            .statuses
-            .iter()
-            .any(|status| codes::is_unrelated_status(*status));
     let by_words =
         by_words.filter(|words| !is_unrelated || words.kind == OverflowKind::QuotaTooSmall);
     if let Some(words) = by_words {
         return words;
     }
-    if matched.is_none() && !is_unrelated && may_be_overflow(status) {
-        let likely = fields
-            .messages
-            .iter()
-            .find_map(|message| sense::judge(message, sent_tokens));
-        if let Some(sense) = likely {
-            return Classification::likely(sense);
-        }
+    if let Some(verdict) = likely() {
+        return verdict;
     }
     if status == 413 && !is_unrelated {
         Classification::new(OverflowKind::Bytes, "status-413")
     } else {
         Classification::new(OverflowKind::NotOverflow, "other-error")
     }
+}
+
+/// The sense of an error: of its messages and asides, then of its codes.
+fn sense_of(fields: &ErrorFields, sent_tokens: Option<u64>) -> Option<Sense> {
+    let mut texts = fields.messages.iter().chain(&fields.asides);
+    let mut codes = fields.codes.iter();
+    texts
+        .find_map(|text| sense::judge(text, sent_tokens))
+        .or_else(|| codes.find_map(|code| sense::judge_code(code, sent_tokens)))
 }
 
 /// Whether an error with this status may be an overflow in unknown words. Success: the error is

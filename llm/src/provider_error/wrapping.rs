@@ -3,6 +3,23 @@
 
 use serde_json::{Deserializer, Value};
 
+/// Most bytes of a message before the JSON that it quotes.
+const MAX_QUOTING_BYTES: usize = 120;
+
+/// Words before the JSON of an error that another server has answered. Words that end with `error`
+/// or `exception` are such words, too.
+const REPORTS: [&str; 8] = [
+    "failed", "rejected", "returned", "response", "upstream", "provider", "status", "http",
+];
+
+/// Words before JSON that the caller may have sent.
+#[rustfmt::skip]
+const ECHOES: [&str; 25] = [
+    "parse", "parsing", "json", "invalid", "unexpected", "decode", "decoding", "content", "input",
+    "message", "messages", "text", "role", "tool", "argument", "arguments", "function", "user",
+    "value", "prompt", "near", "wrote", "said", "body", "payload",
+];
+
 /// Most nested wrappings that are removed.
 const MAX_LAYERS: usize = 8;
 
@@ -60,6 +77,28 @@ pub(super) fn unwrap_message(message: &str) -> Unwrapped<'_> {
         codes,
         inner: Inner::Words(words),
     }
+}
+
+/// The JSON that a message quotes after words such as `Upstream error (500): `; None if the caller
+/// may have sent it.
+pub(super) fn quoted_json(message: &str) -> Option<Value> {
+    let marks = ['{', '[', '"', '\'', '`', '\u{2018}', '\u{201c}'];
+    let start = message
+        .find(marks)
+        .filter(|start| *start <= MAX_QUOTING_BYTES)?;
+    let (before, json) = message.split_at(start);
+    if !before.ends_with(' ') || !json.starts_with(['{', '[']) {
+        return None;
+    }
+    let before = before.to_ascii_lowercase();
+    let mut words = before.split(|next: char| !next.is_alphanumeric());
+    let is_report = |word: &str| {
+        word.ends_with("error") || word.ends_with("exception") || REPORTS.contains(&word)
+    };
+    let is_echo = words.clone().any(|word| ECHOES.contains(&word));
+    (!is_echo && words.any(is_report))
+        .then(|| first_json(json))
+        .flatten()
 }
 
 /// The JSON object or list at the start of a text. A log prefix such as `[json.exception]` is not

@@ -1,5 +1,5 @@
-//! Removes from a message what may quote a user, and prepares the rest: lower case, Chinese terms
-//! in English, the first two sentences.
+//! Removes from a message what may quote a user, and prepares the rest: lower case, Chinese and
+//! Japanese terms in English, the first sentences.
 
 use super::tokens::is_word_char;
 
@@ -25,10 +25,40 @@ const INTRODUCTIONS: &[&str] = &[
     "failed_generation",
 ];
 
-/// Chinese terms of error messages.
+/// Words before the colon of an introduction with which the provider introduces its own words.
+const OWN_MESSAGES: &[&str] = &["error", "status"];
+
+/// Words that end with a dot within a sentence.
+const ABBREVIATIONS: &[&str] = &["max", "approx", "vs", "est", "incl", "e.g", "i.e", "ca"];
+
+/// Most sentences that are read.
+const SENTENCES: usize = 3;
+
+/// Chinese and Japanese terms of error messages; a longer one before its parts.
 #[rustfmt::skip]
-const CHINESE_TERMS: &[(&str, &str)] = &[
+const TERMS: &[(&str, &str)] = &[
+    ("\u{4e0a}\u{4e0b}\u{6587}\u{7a97}\u{53e3}", " context window "),
+    ("\u{4e0a}\u{4e0b}\u{6587}\u{957f}\u{5ea6}", " context length "),
     ("\u{4e0a}\u{4e0b}\u{6587}", " context window "),
+    ("\u{8d85}\u{957f}", " too long "),
+    ("\u{592a}\u{5927}", " too large "),
+    ("\u{8fc7}\u{5927}", " too large "),
+    ("\u{8fc7}\u{591a}", " too many "),
+    ("\u{592a}\u{591a}", " too many "),
+    ("\u{957f}\u{5ea6}", " length "),
+    ("\u{6a21}\u{578b}", " model "),
+    ("\u{652f}\u{6301}", " supports "),
+    ("\u{7f29}\u{77ed}", " shorten "),
+    ("\u{51cf}\u{5c11}", " reduce "),
+    ("\u{5b9e}\u{9645}", " got "),
+    ("\u{4e2a}", " "),
+    ("\u{30b3}\u{30f3}\u{30c6}\u{30ad}\u{30b9}\u{30c8}", " context window "),
+    ("\u{30d7}\u{30ed}\u{30f3}\u{30d7}\u{30c8}", " prompt "),
+    ("\u{30c8}\u{30fc}\u{30af}\u{30f3}", " tokens "),
+    ("\u{5165}\u{529b}", " input "),
+    ("\u{51fa}\u{529b}", " output "),
+    ("\u{8d85}\u{3048}", " exceeds "),
+    ("\u{9577}\u{3059}\u{304e}", " too long "),
     ("\u{8d85}\u{8fc7}", " exceeds "),
     ("\u{8d85}\u{51fa}", " exceeds "),
     ("\u{5927}\u{4e8e}", " exceeds "),
@@ -36,6 +66,7 @@ const CHINESE_TERMS: &[(&str, &str)] = &[
     ("\u{592a}\u{957f}", " too long "),
     ("\u{8f93}\u{5165}", " input "),
     ("\u{63d0}\u{793a}\u{8bcd}", " prompt "),
+    ("\u{63d0}\u{793a}", " prompt "),
     ("\u{6700}\u{5927}", " maximum "),
     ("\u{9650}\u{5236}", " limit "),
     ("\u{4e0a}\u{9650}", " limit "),
@@ -61,7 +92,7 @@ pub(super) fn prepare(message: &str) -> String {
     let text = without_quotations(&without_json(read.trim())).to_lowercase();
     let mut text = before_introduction(&text).to_owned();
     if !text.is_ascii() {
-        for (term, english) in CHINESE_TERMS {
+        for (term, english) in TERMS {
             text = text.replace(term, english);
         }
     }
@@ -71,20 +102,24 @@ pub(super) fn prepare(message: &str) -> String {
     text
 }
 
-/// The first two sentences of a text; the second may be empty.
-pub(super) fn first_sentences(text: &str) -> [&str; 2] {
-    let (first, rest) = split_sentence(text);
-    [first, split_sentence(rest).0]
+/// The first sentences of a text; any of them may be empty.
+pub(super) fn first_sentences(text: &str) -> [&str; SENTENCES] {
+    let mut rest = text;
+    [(); SENTENCES].map(|()| {
+        let (sentence, following) = split_sentence(rest);
+        rest = following;
+        sentence
+    })
 }
 
 fn split_sentence(text: &str) -> (&str, &str) {
     let is_end = |at: usize, mark: char| match mark {
         '\n' | '\r' | '\u{3002}' => true,
         '.' | '!' | '?' => {
-            let is_abbreviation = ["max", "approx"]
-                .iter()
-                .any(|word| text[..at].ends_with(word));
-            text[at + 1..].starts_with(char::is_whitespace) && !is_abbreviation
+            let is_joint = |next: char| is_word_char(next) || next == '.';
+            let word = text[..at].rsplit(|next| !is_joint(next)).next();
+            text[at + 1..].starts_with(char::is_whitespace)
+                && word.is_none_or(|word| !ABBREVIATIONS.contains(&word))
         }
         _ => false,
     };
@@ -172,12 +207,18 @@ const fn is_digit(next: char) -> bool {
 /// The text before the first colon that introduces a user's words.
 fn before_introduction(text: &str) -> &str {
     let introduces = |at: usize| {
-        let word = text[..at].rsplit(|next| !is_word_char(next)).next();
+        let mut words = text[..at].rsplit(|next| !is_word_char(next));
+        let word = words.next();
+        let is_own = word == Some("message")
+            && words
+                .next()
+                .is_some_and(|word| OWN_MESSAGES.contains(&word));
         let rest = &text[at + 1..];
         // "Input: 9000 tokens" gives a number.
         let is_number = word == Some("input") && rest.trim_start().starts_with(is_digit);
         rest.starts_with(char::is_whitespace)
             && !is_number
+            && !is_own
             && word.is_some_and(|word| INTRODUCTIONS.contains(&word))
     };
     let mut colons = text.match_indices(':').map(|(at, _)| at);
@@ -200,6 +241,8 @@ mod tests {
             ("messages.3.content: too long", "messages.3.content"),
             ("the user wrote: too long", "the user wrote"),
             ("too much input: 9", "too much input: 9"),
+            ("error message: too long", "error message: too long"),
+            ("user message: too long", "user message"),
             ("Limit: 5", "limit: 5"),
             ("bad: {\"a\": [\"too long\"]} here", "bad:   here"),
             ("range [1, 8192]", "range [1, 8192]"),
@@ -211,11 +254,30 @@ mod tests {
     }
 
     #[test]
+    fn terms_of_other_languages_are_translated() {
+        let words = |text: &str| {
+            prepare(text)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(
+            words("\u{8f93}\u{5165}\u{8fc7}\u{957f}, 9 \u{4e2a} token"),
+            "input too long , 9 token"
+        );
+        assert_eq!(
+            words("\u{4e0a}\u{4e0b}\u{6587}\u{957f}\u{5ea6}"),
+            "context length"
+        );
+    }
+
+    #[test]
     fn sentences_end_where_a_space_follows() {
         assert_eq!(
-            first_sentences("max. 8.192 tokens. shorten it! or not"),
-            ["max. 8.192 tokens", "shorten it"]
+            first_sentences("max. 8.192 tokens. shorten it! or not. no"),
+            ["max. 8.192 tokens", "shorten it", "or not"]
         );
-        assert_eq!(first_sentences("one"), ["one", ""]);
+        assert_eq!(first_sentences("the climax. b"), ["the climax", "b", ""]);
+        assert_eq!(first_sentences("one"), ["one", "", ""]);
     }
 }

@@ -3,17 +3,20 @@
 //!
 //! An overflow is accepted if what was sent is the larger side of a comparison of tokens, and
 //! - two numbers show it ("the prompt has 9,000 tokens, the limit is 8,192"), or
-//! - the smaller side is named as a window ("the prompt does not fit into the context window").
+//! - the smaller side is named as a window ("the prompt does not fit into the context window"), or
+//! - the window is said to be full, or to have no room, or
+//! - the message begins with nothing else ("the conversation is too long").
 //!
 //! Errors about rates, credentials, bytes, images or a parameter are refused first.
 //!
-//! - `blank`: removes quotations, translates Chinese terms, cuts sentences.
+//! - `blank`: removes quotations, translates Chinese and Japanese terms, cuts sentences.
 //! - `tokens`: the words, numbers and signs of a text.
 //! - `words`: the lists of words.
-//! - `reading`: what the words and numbers of a message stand for.
+//! - `reading`: what the words and numbers of a message stand for; `relation`: its comparisons.
 
 mod blank;
 mod reading;
+mod relation;
 mod tokens;
 mod words;
 
@@ -21,9 +24,16 @@ use anneal_core::digest;
 
 use super::OverflowKind;
 use reading::{Measure, Reading, Relation, Role, Unit};
+use tokens::Token;
 
 /// The smallest number that is taken for a window. No model has a smaller one.
 const MIN_WINDOW: u64 = 512;
+/// Most words after a comparison in which its object may stand.
+const OBJECT_WORDS: usize = 7;
+/// Most bytes of a code that is read as words.
+const MAX_CODE_BYTES: usize = 64;
+/// Words for a context, which may be the window or what was sent.
+const CONTEXTS: &[&str] = &["context", "ctx"];
 
 /// A message that is likely an overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +58,25 @@ pub(super) fn judge(message: &str, sent_tokens: Option<u64>) -> Option<Sense> {
     })
 }
 
+/// Judges an error's code by its words: `ContextWindowOverflow` is "context window overflow".
+pub(super) fn judge_code(code: &str, sent_tokens: Option<u64>) -> Option<Sense> {
+    let code = Some(code).filter(|code| code.len() <= MAX_CODE_BYTES)?;
+    let mut words = String::with_capacity(code.len());
+    let mut last = ' ';
+    for next in code.chars() {
+        if next.is_ascii_uppercase() && (last.is_ascii_lowercase() || last.is_ascii_digit()) {
+            words.push(' ');
+        }
+        words.push(if matches!(next, '_' | '-' | '.') {
+            ' '
+        } else {
+            next
+        });
+        last = next;
+    }
+    judge(&words, sent_tokens)
+}
+
 /// The first 64 bits of the SHA-256 digest of the text without its digits.
 fn wording(text: &str) -> u64 {
     let words = text.replace(|next: char| next.is_ascii_digit(), "");
@@ -62,7 +91,7 @@ fn decide(reading: &Reading<'_>, sent_tokens: Option<u64>) -> Option<(OverflowKi
     if reading.is_about_something_else() || is_about_a_parameter(reading) {
         return None;
     }
-    let kind = if reading.outputs.is_empty() {
+    let kind = if reading.outputs.is_empty() && !reading.has_sum {
         OverflowKind::Input
     } else {
         OverflowKind::InputPlusOutput
@@ -70,13 +99,18 @@ fn decide(reading: &Reading<'_>, sent_tokens: Option<u64>) -> Option<(OverflowKi
     let mut values: Vec<u64> = reading.measures.iter().map(|found| found.value).collect();
     values.sort_unstable();
     values.dedup();
-    let is_about_tokens = reading.has_tokens || !reading.windows.is_empty();
+    let is_about_tokens =
+        reading.has_tokens || !reading.windows.is_empty() || reading.has_context_words();
     let has_sent_side = reading.has_tokens || !reading.inputs.is_empty();
     if values.len() >= 2 && is_about_tokens && has_sent_side {
         let (limit, sent) = compare_numbers(reading, &values)?;
         return confirm(limit, Some(sent), sent_tokens).map(|rule| (kind, rule));
     }
-    let limit = reading.measures.iter().find_map(named_limit);
+    let mut limits = reading.measures.iter().filter(|found| is_limit(found));
+    if limits.clone().any(|found| found.value < MIN_WINDOW) {
+        return None;
+    }
+    let limit = limits.next().map(|found| found.value);
     let limit = limit.filter(|_| reading.has_tokens);
     if !names_a_window(reading, limit.is_some()) {
         return None;
@@ -88,17 +122,16 @@ fn decide(reading: &Reading<'_>, sent_tokens: Option<u64>) -> Option<(OverflowKi
 /// use of tokens that may be one over time.
 fn is_about_a_parameter(reading: &Reading<'_>) -> bool {
     let end = reading.sent_side_end();
-    // "The prompt and max_tokens exceed …" is about the prompt, too. "The request" alone may be the
-    // one in which the parameter stands.
-    let mut texts = reading
-        .inputs
-        .iter()
-        .filter(|at| reading.word(**at) != "request");
+    let has_text = reading.texts().next().is_some();
+    // "The prompt and max_tokens exceed …" is about the prompt, too.
     if reading.outputs.iter().any(|at| *at < end) {
-        if !texts.any(|at| *at < end) {
+        if !reading.texts().any(|at| at < end) {
             return true;
         }
-    } else if !reading.outputs.is_empty() && texts.next().is_none() {
+    } else if !reading.outputs.is_empty() && !has_text {
+        return true;
+    }
+    if !has_text && reading.is_about_one_request() {
         return true;
     }
     if !reading.inputs.is_empty() {
@@ -106,26 +139,25 @@ fn is_about_a_parameter(reading: &Reading<'_>) -> bool {
     }
     let is_setting =
         reading.windows.iter().any(|at| *at < end) || (0..end).any(|at| reading.is_max_tokens(at));
-    (reading.says_too_large() && !reading.is_passive() && is_setting) || reading.is_about_use()
+    let says_more = reading.exceeded_window().is_some()
+        || matches!(reading.relations[..], [(Relation::Full, _), ..]);
+    (reading.says_too_large() && !says_more && is_setting) || reading.is_about_use()
 }
 
 /// The limit and the larger number of a message that compares them; None if the message does not
 /// say that what was sent is larger. `values`: the numbers in order, each once; at least two.
 fn compare_numbers(reading: &Reading<'_>, values: &[u64]) -> Option<(u64, u64)> {
     let largest = *values.last()?;
-    let is_limit = |found: &&Measure| {
-        let is_smaller = found.value < largest;
-        let is_named =
-            found.role == Some(Role::Limit) || (found.role == Some(Role::Context) && is_smaller);
-        is_named && found.unit != Unit::Output
-    };
     let limits: Vec<u64> = reading
         .measures
         .iter()
-        .filter(is_limit)
+        .filter(|found| {
+            let is_context = found.role == Some(Role::Context) && found.value < largest;
+            is_limit(found) || (is_context && found.unit != Unit::Output)
+        })
         .map(|found| found.value)
         .collect();
-    let has_output = !reading.outputs.is_empty();
+    let has_output = !reading.outputs.is_empty() || reading.has_sum;
     let smaller_limit = limits
         .iter()
         .copied()
@@ -153,44 +185,185 @@ fn compare_numbers(reading: &Reading<'_>, values: &[u64]) -> Option<(u64, u64)> 
     };
     // Without a word for what was sent, the number itself must be one of tokens.
     let largest_is_of_tokens = largest_measures().any(|found| found.unit == Unit::Tokens);
+    let largest_was_sent = largest_measures().any(|found| found.role == Some(Role::Sent));
     // Without a comparison, the words must say of it that it was sent.
     let is_compared = reading.says_too_large()
         || limit == largest
         || largest_is_of_tokens
-        || largest_measures().any(|found| matches!(found.role, Some(Role::Sent | Role::Context)));
+        || largest_was_sent
+        || largest_measures().any(|found| found.role == Some(Role::Context));
     let has_owner = !reading.inputs.is_empty()
         || largest_is_of_tokens
-        || reading.is_passive()
+        || (reading.has_tokens && largest_was_sent)
+        || reading.exceeded_window().is_some()
         || reading.is_compared_by_sign();
     let is_overflow = is_exceeded && is_compared && has_owner && !is_output_alone;
     (is_overflow && limit >= MIN_WINDOW).then_some((limit, most))
 }
 
-/// The value of a number that is a limit of tokens.
-fn named_limit(found: &Measure) -> Option<u64> {
-    let is_limit = found.role == Some(Role::Limit) && found.unit != Unit::Output;
-    (is_limit && found.value >= MIN_WINDOW).then_some(found.value)
+/// Whether a number is a limit, and not one of output.
+fn is_limit(found: &Measure) -> bool {
+    found.role == Some(Role::Limit) && found.unit != Unit::Output
 }
 
 /// Whether the message says without a comparison of numbers that what was sent does not fit a
 /// window, which it names, or whose tokens it gives (`has_limit`).
 fn names_a_window(reading: &Reading<'_>, has_limit: bool) -> bool {
-    let Some((relation, at)) = reading.relation else {
+    let has_context = || {
+        let is_context = |at: &usize| reading.is_context_window(*at);
+        reading.windows.iter().any(is_context) || reading.has_word(CONTEXTS)
+    };
+    let mut relations = reading.relations.iter().copied();
+    relations.any(|(relation, at)| match relation {
+        Relation::TooLarge | Relation::DoesNotFit => {
+            exceeds_window(reading, at, has_limit)
+                || (relation == Relation::DoesNotFit && holds_too_little(reading, at))
+                || is_exceeded_window(reading, at)
+                || has_too_many_tokens(reading, at)
+                || is_input_too_long(reading, at)
+        }
+        Relation::TooSmall => {
+            reading.windows.iter().any(|found| *found < at)
+                && reading.inputs.iter().any(|found| *found > at)
+        }
+        Relation::NoRoom => {
+            has_context() && (reading.has_tokens || reading.texts().next().is_some())
+        }
+        Relation::Full => {
+            let is_text = |at| !CONTEXTS.contains(&reading.word(at));
+            let is_context = |at: &usize| reading.is_context_window(*at);
+            reading.windows.iter().any(is_context)
+                || reading.has_tokens
+                || reading.texts().any(is_text)
+        }
+    })
+}
+
+/// Whether what was sent stands before the comparison at this place, and a window after it.
+fn exceeds_window(reading: &Reading<'_>, at: usize, has_limit: bool) -> bool {
+    let is_context_after = || {
+        let mut windows = reading.windows.iter().filter(|found| **found > at);
+        windows.any(|found| reading.is_context_window(*found))
+    };
+    let has_window_after = reading.windows.iter().any(|found| *found > at);
+    if (has_limit || has_window_after) && reading.inputs.iter().any(|found| *found < at) {
+        return true;
+    }
+    // "Total tokens exceed the context window."
+    let counts_tokens = |place: usize| {
+        let is_limit = place > 0 && reading.is_max_tokens(place - 1);
+        words::is_token_unit(reading.word(place)) && !is_limit && !reading.is_window(place + 1)
+    };
+    if is_context_after() && (0..at).any(counts_tokens) {
+        return true;
+    }
+    // "Exceeds the context window": the subject is the request.
+    let has_no_subject = matches!(reading.token_before(at), None | Some(Token::Sign(':')));
+    let is_verb = reading.word(at).starts_with("exceed");
+    if is_verb && has_no_subject && reading.outputs.is_empty() && is_context_after() {
+        return true;
+    }
+    // "Does not fit into the context", "longer than the model can handle".
+    let mut texts = reading.texts().filter(|found| *found < at);
+    match find_object(reading, at) {
+        Some("model") => {
+            let may_be_of_model = matches!(
+                reading.word(at),
+                "too" | "more" | "longer" | "larger" | "bigger" | "fit" | "fits"
+            );
+            may_be_of_model && texts.next().is_some()
+        }
+        Some(_) => texts.any(|found| !CONTEXTS.contains(&reading.word(found))),
+        None => false,
+    }
+}
+
+/// The context, or else the model, that is the smaller side of the comparison at this place.
+fn find_object<'t>(reading: &Reading<'t>, at: usize) -> Option<&'t str> {
+    let mut object = None;
+    for place in at + 1..=at + OBJECT_WORDS {
+        let word = reading.word(place);
+        if CONTEXTS.contains(&word) && reading.word_before(place, 1) != "this" {
+            return Some(word);
+        }
+        if !reading.is_number(place) && !words::BEFORE_OBJECTS.contains(&word) {
+            break;
+        }
+        if word == "model" {
+            object = Some(word);
+        }
+    }
+    object
+}
+
+/// "The context window cannot fit the prompt."
+fn holds_too_little(reading: &Reading<'_>, at: usize) -> bool {
+    let mut windows = reading.windows.iter().filter(|found| **found < at);
+    windows.any(|found| reading.is_context_window(*found))
+        && reading.texts().any(|found| found > at)
+}
+
+/// "Token limit exceeded by the prompt", "the context window has been exceeded", "context
+/// overflow".
+fn is_exceeded_window(reading: &Reading<'_>, at: usize) -> bool {
+    let has_text_after = reading.inputs.iter().any(|found| *found > at);
+    let is_exceeded_by = [at, at + 1].iter().any(|at| reading.word(*at) == "by");
+    if is_exceeded_by && has_text_after && reading.windows.iter().any(|found| *found < at) {
+        return true;
+    }
+    let word = reading.word(at);
+    let exceeded = reading.exceeded_window().filter(|_| word == "exceeded");
+    if let Some(window) = exceeded
+        && ((reading.is_context_window(window) && reading.word_before(window, 1) != "sequence")
+            || (has_text_after && reading.asks_to_shorten()))
+    {
+        return true;
+    }
+    let is_of_context = CONTEXTS.contains(&reading.word_before(at, 1))
+        || (at > 0 && reading.is_context_window(at - 1));
+    word.starts_with("overflow")
+        && is_of_context
+        && reading.inputs.iter().any(|input| input + 1 != at)
+}
+
+/// "Too many tokens in the prompt."
+fn has_too_many_tokens(reading: &Reading<'_>, at: usize) -> bool {
+    let counts_tokens = || (at + 2..at + 5).any(|at| words::is_token_unit(reading.word(at)));
+    reading.word(at) == "too"
+        && reading.word(at + 1) == "many"
+        && counts_tokens()
+        && reading.texts().next().is_some()
+        && !reading.is_about_use()
+}
+
+/// Whether the message says of what was sent only that it is too long: "Your prompt is too long."
+/// It must begin with that, because the words are short enough for a user's.
+fn is_input_too_long(reading: &Reading<'_>, at: usize) -> bool {
+    let is_long = matches!(reading.word(at + 1), "long" | "lengthy");
+    let is_large = is_long || matches!(reading.word(at + 1), "large" | "big");
+    let counts_other = !reading.measures.is_empty() && !reading.has_tokens;
+    if reading.word(at) != "too" || !is_large || counts_other || !reading.starts_plainly {
+        return false;
+    }
+    let is_filler = |at: &usize| words::FILLERS.contains(&reading.word(*at));
+    let Some(subject) = (0..at).rev().find(|at| !is_filler(at)) else {
         return false;
     };
-    let before = |list: &[usize]| list.iter().any(|found| *found < at);
-    let after = |list: &[usize]| list.iter().any(|found| *found > at);
-    let (inputs, windows) = (&reading.inputs[..], &reading.windows[..]);
-    match relation {
-        Relation::TooLarge => {
-            let is_exceeded_by = [at, at + 1].iter().any(|at| reading.word(*at) == "by");
-            (before(inputs) && (has_limit || after(windows)))
-                || (before(windows) && after(inputs) && is_exceeded_by)
-                || (reading.is_passive() && after(inputs) && reading.asks_to_shorten())
-                || reading.is_context_overflow()
-        }
-        Relation::TooSmall => before(windows) && after(inputs),
-    }
+    let input = reading.word(subject);
+    let is_about_tokens = reading.has_tokens || !reading.outputs.is_empty();
+    let is_input = words::WHOLE_INPUTS.contains(&input)
+        || (is_long && words::LONG_INPUTS.contains(&input))
+        || (is_long && is_about_tokens && words::LONG_INPUTS_OF_TOKENS.contains(&input));
+    let mut before = (0..subject)
+        .rev()
+        .take_while(|at| reading.tokens[*at] != Token::Sign('.'));
+    let is_alone = before.all(|at| words::DETERMINERS.contains(&reading.word(at)));
+    let is_end = match reading.tokens.get(at + 2) {
+        Some(Token::Sign(sign)) => matches!(sign, '.' | ',' | ';' | '(' | '!'),
+        Some(Token::Word(word)) => matches!(*word, "for" | "even"),
+        _ => false,
+    };
+    is_input && is_alone && is_end
 }
 
 /// The rule of a likely overflow; None if far fewer tokens were sent than the limit.
@@ -207,4 +380,184 @@ fn confirm(limit: u64, named: Option<u64>, sent_tokens: Option<u64>) -> Option<&
     } else {
         "sense"
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts that are overflows, and texts that differ little from them and are none.
+    fn check(overflows: &[&str], others: &[&str]) {
+        for text in overflows {
+            assert!(judge(text, None).is_some(), "{text}");
+        }
+        for text in others {
+            assert_eq!(judge(text, None), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sum_exceeds_what_its_parts_do_not() {
+        check(
+            &["Request too many tokens: 1999 + 50 > 2048"],
+            &[
+                "Request too many tokens: 1999 + 40 > 2048",
+                "too many images: 1999 + 50 > 2048",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_demand_is_a_comparison() {
+        check(
+            &[
+                "The prompt must be less than the context length of the model.",
+                "tokenized length of messages (70122) must not exceed the context length (65536)",
+                "input token count + max_tokens parameter must be less than the context length",
+                "The number of tokens in the prompt, 9000, should be at most 8192",
+            ],
+            &[
+                "max_tokens must be less than the context length of the model.",
+                "The prompt must be greater than the context length.",
+                "context_length must be less than 8192",
+                "The prompt should be stored in the context length table.",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_context_without_room_is_one_that_overflows() {
+        check(
+            &[
+                "Not enough room in the context: need 18944 tokens, have 16384.",
+                "The prompt leaves no room for an answer in the context window.",
+                "the prompt already uses all 8192 tokens of the context",
+                "Context of 8k exhausted before the start: 8611 prompt tokens.",
+                "Ran out of context while the prompt was read.",
+            ],
+            &[
+                "No space left on the volume.",
+                "No room for another request.",
+                "The prompt uses all features of the model.",
+                "The context was canceled.",
+                "Ran out of retries for the context.",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_number_gets_its_role_from_the_words_on_both_sides() {
+        check(
+            &[
+                "Max context is 4096 tokens but 4733 were given.",
+                "The maximum context length of x-1 is 32768. However, answering your request will take 39732 tokens.",
+                "Request contains 2.1M input tokens; x-1 supports 1M.",
+                "Too many prompt tokens for this model: 131,500 of 128,000.",
+                "140k tokens submitted, model window is 128k tokens.",
+                "input_ids of shape [1, 9001] longer than max_position_embeddings=8192",
+                "token count 9000 is over the 8192 token limit for this model",
+            ],
+            &[
+                "Max context is 4096 tokens but 4033 were given.",
+                "Request contains 0.9M input tokens; x-1 supports 1M.",
+                "Too many messages for this model: 131,500 of 128,000.",
+                "The model failed at token 9001 of 8192.",
+                "The prompt exceeded a threshold by 9001 after 8192.",
+                "input_ids hold 9001, which is larger than the vocabulary of 8192",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_limit_of_requests_is_none_of_a_prompt() {
+        check(
+            &["Your messages have 40000 tokens, max 30000 tokens per request"],
+            &[
+                "Requested 453357 tokens, max 300000 tokens per request",
+                "The max tokens per batch is 120000. Your batch has 121138 tokens.",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_window_may_be_named_in_many_ways() {
+        check(
+            &[
+                "The conversation is longer than the model can handle.",
+                "prompt is longer than n_ctx",
+                "The input is larger than the maximum supported context.",
+                "The conversation no longer fits in the model's context.",
+                "The context window cannot hold or fit the prompt.",
+                "Total tokens exceed the model's context window.",
+                "The context window of this model (8192 tokens) has been exceeded.",
+                "Exceeds the context window.",
+                "input prompt is too big compared to KV size",
+            ],
+            &[
+                "The image is larger than the model can handle.",
+                "The request is too large for the model.",
+                "The system prompt is longer than usual in this context.",
+                "The maximum tokens exceed the model's context window.",
+                "The answer exceeds the context window.",
+                "The token limit has been exceeded.",
+                "The description exceeds the maximum length.",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_must_be_the_whole_message() {
+        check(
+            &[
+                "Prompt tokens too long",
+                "Your conversation is too long, start a new one.",
+                "The user message is too long. Decrease min_new_tokens.",
+                "too many tokens: multi-hop prompt is too long even after truncation",
+            ],
+            &[
+                "The user message is too long.",
+                "Prompt template is too long",
+                "[1] prompt is too long",
+                "- prompt is too long",
+                "ValueErrors are common: prompt is too long",
+                "The prompt is too long ago",
+                "Prompt is too long: 9000 units",
+                "too many tokens",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_lead_in_and_advice_do_not_name_what_is_too_long() {
+        check(
+            &[
+                "Batch generation failed: Total prompt tokens (11573) exceeds safe limit (2048)",
+                "The prompt has 9000 tokens, the limit is 8192. Please send fewer images.",
+            ],
+            &[
+                "Batch total: prompt tokens (11573) exceeds safe limit (2048)",
+                "The prompt has 9000 tokens, the limit is 8192. Images were counted.",
+                "Image upload failed: prompt tokens (11573) exceed the daily limit (2048)",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_code_is_read_as_words() {
+        for code in [
+            "ContextWindowOverflow.prompt",
+            "prompt_too_long",
+            "context-limit-exceeded",
+        ] {
+            assert!(judge_code(code, None).is_some(), "{code}");
+        }
+        for code in [
+            "TOO_MANY_TOKENS",
+            "token_limit_exceeded",
+            "invalid_context_window",
+        ] {
+            assert_eq!(judge_code(code, None), None, "{code}");
+        }
+        assert_eq!(judge_code(&"prompt_too_long_".repeat(10), None), None);
+    }
 }

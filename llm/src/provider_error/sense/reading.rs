@@ -1,5 +1,7 @@
-//! What the words and numbers of a message stand for: the sent text, the output, the window, the
-//! comparison between them, and the role and the unit of each number.
+//! What the words and numbers of a message stand for: the sent text, the output, the window, and
+//! the role and the unit of each number.
+
+use std::ops::Range;
 
 use super::{
     blank::first_sentences,
@@ -13,14 +15,27 @@ const ROLE_WORDS: usize = 6;
 const UNIT_WORDS: usize = 4;
 /// Most words after a number of which one may make it a limit.
 const LIMIT_WORDS: usize = 3;
+/// Most words after a number of which one may say that it was sent.
+const SENT_WORDS: usize = 5;
+/// Most words and signs before the colon of a lead-in.
+const LEAD_IN_WORDS: usize = 6;
+/// The smallest number that counts if no word gives its role or unit: smaller ones are statuses,
+/// and parts of names.
+const MIN_UNNAMED: u64 = 512;
 
 /// A comparison that a message makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// What was sent is the larger side: it exceeds something, or does not fit.
+    /// What was sent is the larger side, or must be the smaller one.
     TooLarge,
+    /// It does not fit, or must fit.
+    DoesNotFit,
     /// The window is the smaller side.
     TooSmall,
+    /// Something has no room.
+    NoRoom,
+    /// A context is full.
+    Full,
 }
 
 /// What a number is, by the words around it.
@@ -55,9 +70,13 @@ pub(super) struct Measure {
 /// A message as it was read. Places are indices of its tokens.
 #[derive(Debug)]
 pub(super) struct Reading<'t> {
-    tokens: Vec<Token<'t>>,
-    /// The end of the first sentence.
-    first_sentence: usize,
+    pub(super) tokens: Vec<Token<'t>>,
+    /// Whether it begins with a letter or a digit: no list mark, no markup.
+    pub(super) starts_plainly: bool,
+    /// Sentences that advise what to do.
+    advice: Vec<Range<usize>>,
+    /// The place where a lead-in such as "Batch generation failed:" ends; 0 without one.
+    lead_in: usize,
     /// Places of words for what was sent.
     pub(super) inputs: Vec<usize>,
     /// Places of words for what the model writes.
@@ -66,8 +85,10 @@ pub(super) struct Reading<'t> {
     pub(super) windows: Vec<usize>,
     /// Whether it speaks of tokens.
     pub(super) has_tokens: bool,
-    /// The first comparison, and its place.
-    pub(super) relation: Option<(Relation, usize)>,
+    /// Whether it adds two numbers.
+    pub(super) has_sum: bool,
+    /// The comparisons and their places, in order.
+    pub(super) relations: Vec<(Relation, usize)>,
     /// Its numbers, in order.
     pub(super) measures: Vec<Measure>,
 }
@@ -75,32 +96,43 @@ pub(super) struct Reading<'t> {
 impl<'t> Reading<'t> {
     /// Reads a text that `blank` has prepared.
     pub(super) fn of(text: &'t str) -> Self {
-        let [first, second] = first_sentences(text);
-        let mut tokens = tokens::read(first);
-        let first_sentence = tokens.len();
-        tokens.push(Token::Sign('.'));
-        tokens.extend(tokens::read(second));
         let mut reading = Self {
-            tokens,
-            first_sentence,
+            tokens: Vec::new(),
+            starts_plainly: text.trim_start().starts_with(char::is_alphanumeric),
+            advice: Vec::new(),
+            lead_in: 0,
             inputs: Vec::new(),
             outputs: Vec::new(),
             windows: Vec::new(),
             has_tokens: false,
-            relation: None,
+            has_sum: false,
+            relations: Vec::new(),
             measures: Vec::new(),
         };
+        for sentence in first_sentences(text) {
+            let start = reading.tokens.len();
+            reading.tokens.extend(tokens::read(sentence));
+            if start > 0 && words::ADVICE.contains(&reading.word(start)) {
+                reading.advice.push(start..reading.tokens.len());
+            }
+            reading.tokens.push(Token::Sign('.'));
+        }
+        reading.lead_in = reading.find_lead_in();
+        reading.windows = reading.places(|at| reading.is_window(at));
         reading.inputs = reading.places(|at| {
             words::INPUTS.contains(&reading.word(at))
                 && !reading.is_window(at)
                 && !reading.is_window(at + 1)
+                && reading.word_before(at, 1) != "per"
         });
-        reading.outputs = reading.places(|at| words::OUTPUTS.contains(&reading.word(at)));
-        reading.windows = reading.places(|at| reading.is_window(at));
+        reading.outputs = reading
+            .places(|at| at >= reading.lead_in && words::OUTPUTS.contains(&reading.word(at)));
         reading.has_tokens =
             (0..reading.tokens.len()).any(|at| words::is_token_unit(reading.word(at)));
-        reading.relation = (0..reading.tokens.len())
-            .find_map(|at| reading.relation_at(at).map(|relation| (relation, at)));
+        reading.has_sum = (0..reading.tokens.len()).any(|at| reading.is_sum(at));
+        reading.relations = (0..reading.tokens.len())
+            .filter_map(|at| reading.relation_at(at).map(|relation| (relation, at)))
+            .collect();
         reading.measures = (0..reading.tokens.len())
             .filter_map(|at| reading.measure(at))
             .collect();
@@ -120,38 +152,58 @@ impl<'t> Reading<'t> {
     }
 
     /// The word so many places before.
-    fn word_before(&self, at: usize, places: usize) -> &'t str {
+    pub(super) fn word_before(&self, at: usize, places: usize) -> &'t str {
         at.checked_sub(places).map_or("", |at| self.word(at))
     }
 
-    /// The place of the comparison; without one, the end of the text.
+    /// The token before a place.
+    pub(super) fn token_before(&self, at: usize) -> Option<Token<'t>> {
+        at.checked_sub(1).map(|at| self.tokens[at])
+    }
+
+    pub(super) fn is_number(&self, at: usize) -> bool {
+        matches!(self.tokens.get(at), Some(Token::Number(_)))
+    }
+
+    pub(super) fn has_word(&self, list: &[&str]) -> bool {
+        (0..self.tokens.len()).any(|at| list.contains(&self.word(at)))
+    }
+
+    /// The place where a lead-in ends that says that something failed. Its words do not name what
+    /// was too long.
+    fn find_lead_in(&self) -> usize {
+        let begin = &self.tokens[..self.tokens.len().min(LEAD_IN_WORDS)];
+        let Some(end) = begin.iter().position(|token| *token == Token::Sign(':')) else {
+            return 0;
+        };
+        let says_failed = matches!(
+            self.word_before(end, 1),
+            "failed" | "rejected" | "refused" | "aborted"
+        );
+        let is_upload =
+            (0..end).any(|at| matches!(self.word(at), "file" | "image" | "images" | "audio"));
+        if says_failed && !is_upload { end } else { 0 }
+    }
+
+    /// Whether numbers stand on both sides of a plus.
+    fn is_sum(&self, at: usize) -> bool {
+        self.tokens[at] == Token::Sign('+')
+            && (at.saturating_sub(4)..at).any(|at| self.is_number(at))
+            && (at + 1..at + 3).any(|at| self.is_number(at))
+    }
+
+    /// The places of texts that were sent. "The request" alone may be the one in which a parameter
+    /// stands.
+    pub(super) fn texts(&self) -> impl Iterator<Item = usize> {
+        let inputs = self.inputs.iter().copied();
+        inputs.filter(move |at| self.word(*at) != "request")
+    }
+
+    /// The place of the first comparison; without one, the end of the text.
     pub(super) fn sent_side_end(&self) -> usize {
-        self.relation.map_or(self.tokens.len(), |(_, at)| at)
-    }
-
-    pub(super) fn says_too_large(&self) -> bool {
-        matches!(self.relation, Some((Relation::TooLarge, _)))
-    }
-
-    /// Whether the comparison is a sign, as in `9000 > 8192`.
-    pub(super) fn is_compared_by_sign(&self) -> bool {
-        self.relation
-            .is_some_and(|(_, at)| self.tokens[at] == Token::Sign('>'))
-    }
-
-    /// Whether a window is exceeded, in the passive voice: "token limit exceeded".
-    pub(super) fn is_passive(&self) -> bool {
-        self.relation
-            .is_some_and(|(_, at)| self.word(at) == "exceeded" && at > 0 && self.is_window(at - 1))
-    }
-
-    /// Whether the message says "context overflow", and names what was sent.
-    pub(super) fn is_context_overflow(&self) -> bool {
-        self.relation.is_some_and(|(_, at)| {
-            self.word(at).starts_with("overflow")
-                && self.word_before(at, 1) == "context"
-                && self.inputs.iter().any(|input| input + 1 != at)
-        })
+        self.relations
+            .first()
+            .map_or(self.tokens.len(), |(_, at)| *at)
     }
 
     /// Whether a word of the message asks for a shorter text.
@@ -164,8 +216,16 @@ impl<'t> Reading<'t> {
         self.has_word(words::USES)
     }
 
-    fn has_word(&self, list: &[&str]) -> bool {
-        (0..self.tokens.len()).any(|at| list.contains(&self.word(at)))
+    /// Whether the limit is one of a request that may hold many texts, as a batch does.
+    pub(super) fn is_about_one_request(&self) -> bool {
+        (0..self.tokens.len()).any(|at| {
+            self.word(at) == "per" && matches!(self.word(at + 1), "request" | "call" | "batch")
+        })
+    }
+
+    /// Whether a word shows that its numbers count tokens, though it does not say so.
+    pub(super) fn has_context_words(&self) -> bool {
+        self.has_word(&["sequence", "context", "ctx", "input_ids", "token_ids"])
     }
 
     /// Whether this is the first word of "max tokens".
@@ -178,10 +238,20 @@ impl<'t> Reading<'t> {
         (0..self.tokens.len()).any(|at| {
             let (word, next) = (self.word(at), self.word(at + 1));
             words::UNRELATED.contains(&word)
-                || (at < self.first_sentence && words::OTHER_LIMITS.contains(&word))
+                || (words::OTHER_LIMITS.contains(&word) && self.states(at))
                 || words::UNRELATED_PAIRS.contains(&(word, next))
                 || self.demands_more(at)
         })
+    }
+
+    /// Whether the word at this place says what is wrong: it is part of no advice, no lead-in and
+    /// no "max_tokens parameter".
+    fn states(&self, at: usize) -> bool {
+        let names_parameter =
+            self.word(at) == "parameter" && words::OUTPUTS.contains(&self.word_before(at, 1));
+        at >= self.lead_in
+            && !names_parameter
+            && !self.advice.iter().any(|advice| advice.contains(&at))
     }
 
     /// Whether a value must be larger: "must be at least", "should be greater".
@@ -196,57 +266,49 @@ impl<'t> Reading<'t> {
     }
 
     /// Whether a window is named at this place.
-    fn is_window(&self, at: usize) -> bool {
+    pub(super) fn is_window(&self, at: usize) -> bool {
         let word = self.word(at);
+        let (before, earlier) = (self.word_before(at, 1), self.word_before(at, 2));
         let is_context_of_model =
-            word == "context" && matches!(self.word_before(at, 1), "model's" | "model" | "its");
-        if is_context_of_model || words::WINDOW_NAMES.contains(&word) {
+            word == "context" && matches!(before, "model's" | "model" | "its" | "max" | "maximum");
+        let has_size = self.is_number(at + 1)
+            || (self.is_number(at + 2) && matches!(self.tokens[at + 1], Token::Sign(':' | '=')));
+        let is_sized = word == "window" && has_size;
+        if is_context_of_model || is_sized || words::WINDOW_NAMES.contains(&word) {
             return true;
         }
         if !words::WINDOW_NOUNS.contains(&word) {
             return false;
         }
-        let before = self.word_before(at, 2);
-        match self.word_before(at, 1) {
+        if at > 0 && self.is_number(at - 1) {
+            let owners = ["model's", "model", "its", "the", "a", "context"];
+            return word == "window" && owners.contains(&earlier);
+        }
+        match before {
             "context" | "ctx" => true,
             // "The sequence length" may be that of the prompt.
             "sequence" | "seq" => matches!(
-                before,
+                earlier,
                 "max" | "maximum" | "model" | "model's" | "allowed" | "supported" | "specified"
             ),
-            "prompt" | "input" => matches!(before, "max" | "maximum" | "maximal" | "allowed"),
+            "prompt" | "input" => matches!(
+                earlier,
+                "max" | "maximum" | "maximal" | "allowed" | "model" | "model's" | "its"
+            ),
             "token" | "tokens" => matches!(word, "limit" | "limits" | "capacity"),
-            "model" => matches!(word, "window" | "length" | "len" | "limit"),
+            "model" | "model's" => matches!(
+                word,
+                "window" | "length" | "len" | "limit" | "limits" | "capacity" | "maximum"
+            ),
             "kv" => word == "size",
-            "model's" | "its" | "the" | "a" => word == "window",
+            "its" | "the" | "a" => word == "window",
             _ => false,
         }
     }
 
-    /// The comparison at this place.
-    fn relation_at(&self, at: usize) -> Option<Relation> {
-        use Relation::{TooLarge, TooSmall};
-        if self.tokens[at] == Token::Sign('>') {
-            return Some(TooLarge);
-        }
-        let next = self.word(at + 1);
-        let is_denied = || (1..=3).any(|places| words::NOT.contains(&self.word_before(at, places)));
-        match self.word(at) {
-            "beyond" | "above" | "over" => Some(TooLarge),
-            "greater" | "longer" | "larger" | "bigger" | "higher" | "more" if next == "than" => {
-                Some(TooLarge)
-            }
-            "too" if matches!(next, "long" | "large" | "big" | "many" | "much") => Some(TooLarge),
-            "too" if next == "small" => Some(TooSmall),
-            "smaller" | "shorter" if next == "than" && self.word_before(at, 1) != "be" => {
-                Some(TooSmall)
-            }
-            "fit" | "fits" if is_denied() => Some(TooLarge),
-            word => ["exceed", "surpass", "overflow", "overrun"]
-                .iter()
-                .any(|stem| word.starts_with(stem))
-                .then_some(TooLarge),
-        }
+    /// Whether the window at this place is one of a context: a limit of tokens may be a quota.
+    pub(super) fn is_context_window(&self, at: usize) -> bool {
+        self.is_window(at) && !matches!(self.word_before(at, 1), "token" | "tokens")
     }
 
     /// The number at this place; None if it is none, or counts something else than tokens.
@@ -254,23 +316,37 @@ impl<'t> Reading<'t> {
         let Token::Number(value) = self.tokens[at] else {
             return None;
         };
-        let unit = self.unit(at);
-        (unit != Unit::Other).then(|| Measure {
-            value,
-            role: self.role(at),
-            unit,
-        })
+        // "Exceeded by 300 tokens" gives a difference, "after 300 tokens" a place.
+        if matches!(self.word_before(at, 1), "by" | "after") {
+            return None;
+        }
+        let (unit, role) = (self.unit(at), self.role(at));
+        let is_unknown =
+            value < MIN_UNNAMED && unit == Unit::Unnamed && role.is_none() && !self.has_sum;
+        (unit != Unit::Other && !is_unknown).then_some(Measure { value, role, unit })
     }
 
     /// What the number at this place counts, by the words beside it.
     fn unit(&self, at: usize) -> Unit {
-        let is_joint = |token: &&Token<'_>| matches!(token, Token::Sign('(' | ':' | '='));
-        let owner = self.tokens[..at]
-            .iter()
-            .rev()
-            .find(|token| !is_joint(token));
-        if matches!(owner, Some(Token::Word(word)) if words::is_token_unit(word)) {
-            return Unit::Tokens;
+        let is_joint = |token: &Token<'_>| matches!(token, Token::Sign('(' | ':' | '='));
+        let owner = self.tokens[..at].iter().rposition(|token| !is_joint(token));
+        if let Some(owner) = owner {
+            // "At token 512" gives a place.
+            let is_place = owner + 1 == at
+                && self.word(owner) == "token"
+                && !matches!(self.word_before(owner, 1), "max" | "maximum");
+            if is_place {
+                return Unit::Other;
+            }
+            for places in 0..UNIT_WORDS {
+                let word = self.word_before(owner, places);
+                if words::is_token_unit(word) {
+                    return Unit::Tokens;
+                }
+                if !words::BEFORE_NUMBERS.contains(&word) {
+                    break;
+                }
+            }
         }
         for place in at + 1..=at + UNIT_WORDS {
             let word = self.word(place);
@@ -294,33 +370,93 @@ impl<'t> Reading<'t> {
 
     /// The role of the number at this place.
     fn role(&self, at: usize) -> Option<Role> {
+        self.role_by_words_after(at).or_else(|| {
+            if self.is_whole_of_part(at) {
+                Some(Role::Limit)
+            } else {
+                self.role_by_words_before(at)
+            }
+        })
+    }
+
+    fn role_by_words_after(&self, at: usize) -> Option<Role> {
         for place in at + 1..=at + LIMIT_WORDS {
-            let word = self.word(place);
-            let is_at_most = word == "at" && self.word(place + 1) == "most";
-            if is_at_most || words::LIMITS_AFTER.contains(&word) {
+            let (word, next) = (self.word(place), self.word(place + 1));
+            // "9000 tokens of context" and "9000 context tokens" may have been sent.
+            let is_context =
+                word == "context" && self.word(place - 1) != "of" && !words::is_token_unit(next);
+            let is_at_most = word == "at" && next == "most";
+            if is_at_most || is_context || words::LIMITS_AFTER.contains(&word) {
                 return Some(Role::Limit);
             }
             if !words::is_token_unit(word) && !words::BEFORE_UNITS.contains(&word) {
                 break;
             }
         }
+        for place in at + 1..=at + SENT_WORDS {
+            let word = self.word(place);
+            if words::SENT_AFTER.contains(&word) {
+                return Some(Role::Sent);
+            }
+            let may_go_on = words::is_token_unit(word)
+                || words::BEFORE_UNITS.contains(&word)
+                || words::AUXILIARIES.contains(&word);
+            if !may_go_on {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Whether the number at this place is the smaller one of "9000/8192" or "9000 of 8192".
+    fn is_whole_of_part(&self, at: usize) -> bool {
+        let Some(mut place) = at.checked_sub(1) else {
+            return false;
+        };
+        let is_joint =
+            self.tokens[place] == Token::Sign('/') || matches!(self.word(place), "of" | "vs");
+        if !is_joint {
+            return false;
+        }
+        let mut skip = |is_one: &dyn Fn(usize) -> bool| {
+            if place > 0 && is_one(place - 1) {
+                place -= 1;
+            }
+        };
+        skip(&|at| self.word(at) == "out");
+        skip(&|at| words::is_token_unit(self.word(at)));
+        match (self.token_before(place), self.tokens[at]) {
+            (Some(Token::Number(part)), Token::Number(whole)) => part > whole,
+            _ => false,
+        }
+    }
+
+    fn role_by_words_before(&self, at: usize) -> Option<Role> {
         let mut role = None;
         let mut words_left = ROLE_WORDS;
         for place in (0..at).rev() {
             match self.tokens[place] {
                 Token::Number(_) | Token::Sign(';' | '.' | '!' | '?' | ',') => break,
                 Token::Sign('<' | '>') => return Some(Role::Limit),
+                Token::Sign(':') if role.is_some() => break,
                 Token::Sign(_) => {}
+                // "The limit was reached with 9000 tokens" names no limit after its verb.
+                Token::Word("reached" | "exceeded") if role.is_some() => break,
                 Token::Word(word) => {
-                    let is_limit = words::LIMITS.contains(&word)
-                        || word.starts_with("max_")
-                        || self.is_window(place);
+                    // "Your request will take 9000 tokens" says that they were sent.
+                    let is_future = matches!(self.word_before(place, 1), "will" | "would");
+                    let is_limit = !is_future
+                        && (words::LIMITS.contains(&word)
+                            || word.starts_with("max_")
+                            || self.is_window(place));
                     if words::STRONG_LIMITS.contains(&word) || (role.is_none() && is_limit) {
                         return Some(Role::Limit);
                     }
+                    let needs = matches!(word, "take" | "hold" | "need" | "use" | "require" | "be");
                     role = role.or(match word {
                         "context" => Some(Role::Context),
-                        word => words::SENT.contains(&word).then_some(Role::Sent),
+                        word if words::SENT.contains(&word) => Some(Role::Sent),
+                        _ => (is_future && needs).then_some(Role::Sent),
                     });
                     words_left -= 1;
                     if words_left == 0 {

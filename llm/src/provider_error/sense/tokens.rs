@@ -5,11 +5,31 @@ use crate::provider_error::pattern;
 /// Signs that are kept.
 const SIGNS: &str = ",;:.()!?/=+<>";
 
+/// Signs that are kept as others.
+const SIGNS_AS_OTHERS: [(char, char); 8] = [
+    ('\u{2264}', '<'),
+    ('\u{2265}', '>'),
+    ('\u{ff1a}', ':'),
+    ('\u{ff0c}', ','),
+    ('\u{ff08}', '('),
+    ('\u{ff09}', ')'),
+    ('\u{ff1b}', ';'),
+    ('\u{ff01}', '!'),
+];
+
+/// Suffixes of a number, and what they multiply it by.
+const SCALES: [(&str, u64); 4] = [
+    (" thousand", 1_000),
+    (" million", 1_000_000),
+    ("k", 1_000),
+    ("m", 1_000_000),
+];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'t> {
     /// A word, or a name with digits in it such as `gpt-4o`, `2024-05-13` or `1.5`.
     Word(&'t str),
-    /// A number by itself, however its digits are grouped. `8k` is 8,000.
+    /// A number by itself, however its digits are grouped. `8k` is 8,000, `2.1m` 2,100,000.
     Number(u64),
     Sign(char),
 }
@@ -26,12 +46,19 @@ pub(super) fn read(text: &str) -> Vec<Token<'_>> {
             found.push(Token::Word(&rest[..length]));
             length
         } else {
-            found.extend(SIGNS.contains(next).then_some(Token::Sign(next)));
+            found.extend(sign(next).map(Token::Sign));
             next.len_utf8()
         };
         rest = &rest[used..];
     }
     found
+}
+
+fn sign(next: char) -> Option<char> {
+    let other = SIGNS_AS_OTHERS.iter().find(|(wide, _)| *wide == next);
+    other
+        .map(|(_, sign)| *sign)
+        .or_else(|| SIGNS.contains(next).then_some(next))
 }
 
 pub(super) fn is_word_char(next: char) -> bool {
@@ -59,17 +86,8 @@ fn word_bytes(text: &str) -> usize {
 /// Adds the number at the start of a text, and returns its bytes. A number that is part of a name,
 /// a decimal or a date is added as a word.
 fn read_number<'t>(text: &'t str, found: &mut Vec<Token<'t>>) -> usize {
-    let (value, rest) = pattern::number(text).unwrap_or((None, ""));
-    let factor = match rest.chars().next() {
-        Some('k') => Some(1_000),
-        Some('m') => Some(1_000_000),
-        _ => None,
-    };
-    let is_suffix = |rest: &str| !rest[1..].starts_with(|next: char| next.is_ascii_alphanumeric());
-    let factor = factor.filter(|_| is_suffix(rest));
-    let rest = if factor.is_some() { &rest[1..] } else { rest };
-    let value = value.and_then(|value| value.checked_mul(factor.unwrap_or(1)));
-    let Some(value) = value.filter(|_| !continues_a_name(rest)) else {
+    let read = scaled(text).filter(|(_, rest)| !continues_a_name(rest));
+    let Some((value, rest)) = read else {
         let length = text.find(|next| !is_word_char(next) && !matches!(next, '.' | '-'));
         let length = length.unwrap_or(text.len());
         found.push(Token::Word(&text[..length]));
@@ -82,6 +100,32 @@ fn read_number<'t>(text: &'t str, found: &mut Vec<Token<'t>>) -> usize {
     }
     // Of `8192-token`, the word is read without its dash.
     used + usize::from(rest.starts_with(['-', '%']))
+}
+
+/// The number at the start of a text with its suffix, and what follows them. None if it has more
+/// than 64 bits.
+fn scaled(text: &str) -> Option<(u64, &str)> {
+    let (value, rest) = pattern::number(text)?;
+    let value = value?;
+    let digits = rest.strip_prefix('.').map_or(0, |decimals| {
+        decimals.bytes().take_while(u8::is_ascii_digit).count()
+    });
+    // With more decimals, or without a suffix, it is a number of something else.
+    let (fraction, after) = match digits {
+        1 | 2 => (rest[1..=digits].parse::<u64>().ok()?, &rest[digits + 1..]),
+        _ => (0, rest),
+    };
+    let divisor = if digits == 1 { 10 } else { 100 };
+    let scale = SCALES.iter().find_map(|(suffix, factor)| {
+        let rest = after.strip_prefix(suffix)?;
+        let goes_on = rest.starts_with(|next: char| next.is_ascii_alphanumeric());
+        (!goes_on).then_some((*factor, rest))
+    });
+    let Some((factor, rest)) = scale else {
+        return Some((value, rest));
+    };
+    let scaled = value.checked_mul(factor)?;
+    Some((scaled.checked_add(fraction * factor / divisor)?, rest))
 }
 
 /// Whether what follows a number makes it part of a decimal, a date or a name. `8192tokens` is a
@@ -109,7 +153,14 @@ mod tests {
             ("128k-token", vec![Number(128_000), Word("token")]),
             ("2614tokens", vec![Number(2_614), Word("tokens")]),
             ("(1m)", vec![Sign('('), Number(1_000_000), Sign(')')]),
+            ("2.1m", vec![Number(2_100_000)]),
+            ("1.05m", vec![Number(1_050_000)]),
+            ("128 thousand", vec![Number(128_000)]),
+            ("5 millionths", vec![Number(5), Word("millionths")]),
             ("1.5", vec![Word("1.5")]),
+            ("2.1mb", vec![Word("2.1mb")]),
+            ("9\u{ff08}", vec![Number(9), Sign('(')]),
+            ("\u{2265} 5", vec![Sign('>'), Number(5)]),
             ("2024-05-13", vec![Word("2024-05-13")]),
             ("70b", vec![Word("70b")]),
             ("gpt-4o", vec![Word("gpt-4o")]),

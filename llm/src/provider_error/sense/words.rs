@@ -15,6 +15,10 @@ pub(super) const UNRELATED: &[&str] = &[
     "deadline", "timeout", "timed", "ms", "expired", "expires", "expire", "key", "keys", "api_key",
     "apikey", "bearer", "jwt", "csrf", "oauth", "authentication", "authorization", "unauthorized",
     "permission", "forbidden", "credential", "credentials",
+    "today", "wait", "throughput", "license", "bucket",
+    // Policies.
+    "policy", "policies", "moderation", "safety", "guardrail", "guardrails", "jailbreak",
+    "filtered", "blocked", "flagged",
     // Reports of what somebody wrote.
     "said", "says", "wrote",
     // Too little of something.
@@ -32,6 +36,8 @@ pub(super) const OTHER_LIMITS: &[&str] = &[
     "regex", "parse", "parsing", "syntax", "decode", "url", "dimension", "dimensions",
     "temperature", "top_p", "top_k", "logprobs", "n_ctx_train", "n_ctx_per_seq", "config",
     "cache", "cached", "caching", "field", "fields", "unknown", "unsupported", "unrecognized",
+    "string", "strings", "device", "embedding", "embeddings", "rope", "checkpoint", "weights",
+    "trained", "training", "vocab", "vocabulary", "speculative",
 ];
 
 /// Pairs of words of errors about something else.
@@ -50,6 +56,11 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("stop", "sequences"),
     ("usage", "limit"),
     ("kv", "cache"),
+    ("draft", "model"),
+    ("chat", "template"),
+    ("prompt", "template"),
+    ("than", "expected"),
+    ("model", "generated"),
     ("too", "short"),
 ];
 
@@ -81,29 +92,52 @@ pub(super) const TOKENS: &[&str] = &[
     "input_tokens",
 ];
 
-/// Words for what is sent.
+/// Words for what is sent, and for its evaluation by the model.
+#[rustfmt::skip]
 pub(super) const INPUTS: &[&str] = &[
+    "prompt", "prompts", "input", "inputs", "message", "messages", "conversation", "conversations",
+    "chat", "history", "query", "dialog", "dialogue", "document", "text", "transcript", "context",
+    "ctx", "sequence", "request", "thread", "session", "content", "contents", "instruction",
+    "instructions", "payload", "question", "decoding", "prefill", "prompt_tokens",
+    "n_prompt_tokens", "input_tokens", "input_ids", "token_ids", "n_prompt", "prompt_len",
+    "prompt_length", "input_len", "input_length", "input_ids_len", "num_prompt_tokens",
+    "num_input_tokens", "prompt_token_count", "input_token_count", "n_past",
+];
+
+/// Inputs of which "too long" or "too large" says without any measure that the model does not take
+/// them.
+pub(super) const WHOLE_INPUTS: &[&str] = &[
     "prompt",
     "prompts",
-    "input",
-    "inputs",
-    "message",
-    "messages",
     "conversation",
-    "chat",
     "history",
-    "query",
     "dialog",
     "dialogue",
-    "document",
-    "text",
-    "transcript",
-    "prompt_tokens",
-    "n_prompt_tokens",
-    "input_tokens",
-    "context",
-    "sequence",
-    "request",
+    "chat",
+    "thread",
+];
+
+/// Inputs of which only "too long" says so.
+pub(super) const LONG_INPUTS: &[&str] = &["input", "inputs", "context"];
+
+/// Inputs of which "too long" says so in a message that speaks of tokens: their limit may be one
+/// of characters.
+pub(super) const LONG_INPUTS_OF_TOKENS: &[&str] = &["message", "messages", "text", "query"];
+
+/// Words that may stand between an input and "too long".
+#[rustfmt::skip]
+pub(super) const FILLERS: &[&str] = &[
+    "is", "are", "was", "were", "became", "has", "have", "become", "grown", "got", "length",
+    "size", "token", "tokens", "count", "text", "far", "much", "way", "now",
+];
+
+/// Words that may stand before an input in a message that says no more than that it is too long.
+#[rustfmt::skip]
+pub(super) const DETERMINERS: &[&str] = &[
+    "the", "a", "your", "this", "that", "its", "our", "user", "user's", "system", "total", "whole",
+    "entire", "full", "current", "chat", "input", "combined", "provided", "supplied", "submitted",
+    "given", "assembled", "rendered", "resulting", "final", "error", "sorry", "oops", "length",
+    "size", "of", "and",
 ];
 
 /// Words for what the model writes, and parameters that limit it.
@@ -129,6 +163,10 @@ pub(super) const OUTPUTS: &[&str] = &[
     "completion_tokens",
     "budget_tokens",
     "thinking.budget_tokens",
+    "min_new_tokens",
+    "min_tokens",
+    "reasoning",
+    "thinking",
     "stream",
 ];
 
@@ -192,11 +230,15 @@ pub(super) const BEFORE_UNITS: &[&str] = &[
     "tokenized",
     "of",
     "the",
+    "message",
+    "messages",
+    "request",
 ];
 
 /// Parameters that name a window.
 pub(super) const WINDOW_NAMES: &[&str] = &[
     "n_ctx",
+    "n_ctx_slot",
     "num_ctx",
     "ctx_size",
     "max_model_len",
@@ -205,22 +247,44 @@ pub(super) const WINDOW_NAMES: &[&str] = &[
     "context_length",
     "context_size",
     "context_window",
+    "context_limit",
+    "max_context",
     "max_context_length",
+    "max_context_len",
+    "max_context_size",
+    "max_context_tokens",
+    "max_ctx",
+    "max_ctx_len",
+    "model_max_length",
+    "max_sequence_length",
+    "max_seq_length",
+    "max_input_length",
+    "max_input_len",
+    "max_input_tokens",
+    "max_prompt_length",
+    "max_prompt_len",
+    "max_prompt_tokens",
+    "max_total_tokens",
+    "n_positions",
 ];
 
 /// Words that name a window together with the word before them.
 pub(super) const WINDOW_NOUNS: &[&str] = &[
-    "window", "windows", "length", "lengths", "len", "size", "sizes", "limit", "limits", "capacity",
+    "window", "windows", "length", "lengths", "len", "size", "sizes", "limit", "limits",
+    "capacity", "maximum", "max",
 ];
 
 /// Words that make a limit of a number after them, wherever they stand in its clause.
-pub(super) const STRONG_LIMITS: &[&str] = &["max", "maximum", "limit", "allowed", "most"];
+pub(super) const STRONG_LIMITS: &[&str] = &["max", "maximum", "limit", "allowed", "most", "only"];
 
 /// Words that make a limit of a number after them, if nothing nearer says that it was sent.
 pub(super) const LIMITS: &[&str] = &[
     "limits",
     "limited",
-    "only",
+    "supported",
+    "longest",
+    "largest",
+    "stops",
     "window",
     "windows",
     "than",
@@ -255,6 +319,16 @@ pub(super) const LIMITS: &[&str] = &[
     "reads",
     "hold",
     "holds",
+    "vs",
+    "versus",
+    "fits",
+    "fit",
+    "provides",
+    "offers",
+    "budget",
+    "bound",
+    "threshold",
+    "configured",
 ];
 
 /// Words that make a limit of a number before them.
@@ -266,6 +340,66 @@ pub(super) const LIMITS_AFTER: &[&str] = &[
     "allowed",
     "permitted",
     "supported",
+    "available",
+    "ceiling",
+    "cap",
+];
+
+/// Words that say of a number before them that it was sent.
+pub(super) const SENT_AFTER: &[&str] = &[
+    "given",
+    "sent",
+    "submitted",
+    "requested",
+    "received",
+    "provided",
+    "supplied",
+    "passed",
+    "found",
+    "needed",
+    "required",
+    "got",
+];
+
+/// Words that may stand between a word for tokens and their number.
+#[rustfmt::skip]
+pub(super) const BEFORE_NUMBERS: &[&str] = &[
+    "count", "counts", "length", "total", "number", "estimate", "is", "was", "are", "were", "of",
+    "in", "the", "your", "prompt", "input", "request", "messages", "conversation", "required",
+    "requested", "needed", "sent", "at",
+];
+
+/// Words with which a sentence begins that gives advice.
+#[rustfmt::skip]
+pub(super) const ADVICE: &[&str] = &[
+    "please", "try", "reduce", "use", "send", "shorten", "consider", "remove", "you", "see", "to",
+    "either", "make", "truncate", "trim", "split", "decrease", "increase", "lower", "compact",
+    "start", "set", "drop", "enable", "learn", "for",
+];
+
+/// Words that may stand between a number or a window and what is said of it.
+pub(super) const AUXILIARIES: &[&str] = &[
+    "is",
+    "are",
+    "was",
+    "were",
+    "be",
+    "been",
+    "being",
+    "has",
+    "have",
+    "had",
+    "got",
+    "already",
+    "fully",
+    "completely",
+    "now",
+    "would",
+    "will",
+    "of",
+    "the",
+    "this",
+    "model",
 ];
 
 /// Words that say of a number after them that it was sent.
@@ -285,6 +419,19 @@ pub(super) const SENT: &[&str] = &[
     "uses",
     "needs",
     "need",
+    "takes",
+    "be",
+    "actual",
+    "current",
+    "currently",
+    "measured",
+    "counted",
+    "totals",
+    "totaling",
+    "totalling",
+    "submitted",
+    "supplied",
+    "passed",
     "requires",
     "required",
     "sent",
@@ -294,6 +441,7 @@ pub(super) const SENT: &[&str] = &[
     "were",
     "you",
     "your",
+    "yours",
     "prompt",
     "input",
     "messages",
@@ -314,10 +462,42 @@ pub(super) const NOT: &[&str] = &[
     "can\u{2019}t",
     "failed",
     "unable",
+    "never",
+    "no",
+    "too",
+];
+
+/// Words that say that there is none of the room after them, or too little.
+pub(super) const LACKS: &[&str] = &["no", "not", "insufficient", "little", "without", "lacks"];
+
+/// Words that may stand between a comparison and the context or the model that is its smaller side.
+#[rustfmt::skip]
+pub(super) const BEFORE_OBJECTS: &[&str] = &[
+    "in", "into", "within", "for", "than", "to", "of", "what", "the", "this", "that", "a", "an",
+    "your", "our", "its", "any", "long", "large", "big", "many", "much", "lengthy", "token",
+    "tokens", "model", "model's", "requested", "selected", "chosen", "target", "current", "used",
+    "available", "maximum", "max", "supported", "allowed", "configured", "total", "whole",
+    "loaded", "remaining", "full", "slot", "slot's", "server's", "deployment's",
+];
+
+/// Words of a text that fills something.
+#[rustfmt::skip]
+pub(super) const FILLS: &[&str] = &[
+    "use", "uses", "used", "using", "fill", "fills", "filled", "filling", "occupy", "occupies",
+    "occupied", "consume", "consumes", "consumed", "take", "takes", "took", "taken",
 ];
 
 /// Words that ask for a shorter text.
-pub(super) const SHORTEN: &[&str] = &["shorten", "shorter", "reduce", "trim", "truncate"];
+pub(super) const SHORTEN: &[&str] = &[
+    "shorten",
+    "shorter",
+    "reduce",
+    "trim",
+    "truncate",
+    "compact",
+    "summarize",
+    "remove",
+];
 
 /// Whether a word is a unit of tokens.
 pub(super) fn is_token_unit(word: &str) -> bool {

@@ -1,0 +1,163 @@
+//! The comparisons that a message makes.
+
+use super::{
+    reading::{Reading, Relation},
+    tokens::Token,
+    words,
+};
+
+/// Most words before a verb that may deny it.
+const DENIAL_WORDS: usize = 3;
+/// Most words before a comparison that may demand it.
+const DEMAND_WORDS: usize = 4;
+/// Most words after a verb in which its context may stand.
+const OBJECT_WORDS: usize = 6;
+
+impl Reading<'_> {
+    /// Whether a comparison says that what was sent is the larger side.
+    pub(super) fn says_too_large(&self) -> bool {
+        self.relations
+            .iter()
+            .any(|(relation, _)| *relation != Relation::TooSmall)
+    }
+
+    /// Whether a comparison is a sign, as in `9000 > 8192`.
+    pub(super) fn is_compared_by_sign(&self) -> bool {
+        self.relations
+            .iter()
+            .any(|(_, at)| self.tokens[*at] == Token::Sign('>'))
+    }
+
+    /// The place of the window that is exceeded, in the passive voice: "token limit exceeded",
+    /// "context window of 8192 tokens has been exceeded".
+    pub(super) fn exceeded_window(&self) -> Option<usize> {
+        let verbs = self.relations.iter().map(|(_, at)| *at);
+        verbs
+            .filter(|at| self.word(*at) == "exceeded")
+            .find_map(|at| self.subject(at).filter(|subject| self.is_window(*subject)))
+    }
+
+    /// The word before a verb, without auxiliaries and a measure between them.
+    fn subject(&self, verb: usize) -> Option<usize> {
+        (0..verb).rev().find(|at| match self.tokens[*at] {
+            Token::Number(_) | Token::Sign('(' | ')') => false,
+            Token::Sign(_) => true,
+            Token::Word(word) => {
+                let is_unit = words::is_token_unit(word) && !self.is_window(*at);
+                !is_unit && !words::AUXILIARIES.contains(&word)
+            }
+        })
+    }
+
+    fn is_denied(&self, at: usize) -> bool {
+        (1..=DENIAL_WORDS).any(|places| {
+            let word = self.word_before(at, places);
+            words::NOT.contains(&word) || word.ends_with("n't") || word.ends_with("n\u{2019}t")
+        })
+    }
+
+    /// Whether the words before this place demand it: "must be", "has to be".
+    fn is_demanded(&self, at: usize) -> bool {
+        (1..=DEMAND_WORDS).any(|places| match self.word_before(at, places) {
+            "must" | "should" | "shall" => true,
+            "has" | "have" | "need" | "needs" => self.word_before(at, places - 1) == "to",
+            _ => false,
+        })
+    }
+
+    /// The comparison at this place.
+    pub(super) fn relation_at(&self, at: usize) -> Option<Relation> {
+        if self.tokens[at] == Token::Sign('>') {
+            return Some(Relation::TooLarge);
+        }
+        self.comparison_of_sizes(at)
+            .or_else(|| self.comparison_of_room(at))
+    }
+
+    fn comparison_of_sizes(&self, at: usize) -> Option<Relation> {
+        use Relation::{TooLarge, TooSmall};
+        let next = self.word(at + 1);
+        let is_too_large = match self.word(at) {
+            "beyond" | "above" | "over" => true,
+            "greater" | "longer" | "larger" | "bigger" | "higher" | "more" => next == "than",
+            "excess" => next == "of",
+            "within" | "below" | "under" => self.is_demanded(at),
+            "less" | "fewer" | "smaller" | "shorter" | "lower" if next == "than" => {
+                if self.is_demanded(at) {
+                    return Some(TooLarge);
+                }
+                let is_smaller = self.word(at) != "fewer" && self.word_before(at, 1) != "be";
+                return is_smaller.then_some(TooSmall);
+            }
+            "at" => next == "most" && self.is_demanded(at),
+            "too" if next == "small" => return Some(TooSmall),
+            "too" => matches!(next, "long" | "large" | "big" | "many" | "much" | "lengthy"),
+            "reached" | "reaches" | "hit" | "hits" => {
+                (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
+            }
+            word => ["exceed", "surpass", "overflow", "overrun", "outgr"]
+                .iter()
+                .any(|stem| word.starts_with(stem)),
+        };
+        is_too_large.then_some(TooLarge)
+    }
+
+    fn comparison_of_room(&self, at: usize) -> Option<Relation> {
+        use Relation::{DoesNotFit, Full, NoRoom};
+        let word = self.word(at);
+        match word {
+            "fit" | "fits" | "accommodate" | "accommodated" => {
+                (self.is_denied(at) || self.is_demanded(at)).then_some(DoesNotFit)
+            }
+            "room" | "space" => {
+                let is_missing = (1..=DENIAL_WORDS)
+                    .any(|places| words::LACKS.contains(&self.word_before(at, places)));
+                (is_missing && self.is_room_for_text(at)).then_some(NoRoom)
+            }
+            "out" => {
+                let is_running =
+                    matches!(self.word_before(at, 1), "ran" | "run" | "runs" | "running");
+                let is_of_context = self.word(at + 1) == "of"
+                    && [at + 2, at + 3]
+                        .iter()
+                        .any(|at| self.word(*at) == "context");
+                (is_running && is_of_context).then_some(Full)
+            }
+            _ => {
+                let is_full_context = matches!(
+                    word,
+                    "full" | "exhausted" | "filled" | "depleted" | "reached"
+                ) && self.subject(at).is_some_and(|subject| {
+                    self.word(subject) == "context" || self.is_context_window(subject)
+                });
+                (is_full_context || self.fills_context(at)).then_some(Full)
+            }
+        }
+    }
+
+    /// Whether the room at this place is one for a text, as far as the message says what for.
+    fn is_room_for_text(&self, at: usize) -> bool {
+        let is_text = |word: &str| {
+            words::INPUTS.contains(&word)
+                || words::OUTPUTS.contains(&word)
+                || words::is_token_unit(word)
+        };
+        self.word(at + 1) != "for" || (at + 2..at + 5).any(|at| is_text(self.word(at)))
+    }
+
+    /// Whether a text fills all of a context: "uses all 8192 tokens of the context".
+    fn fills_context(&self, at: usize) -> bool {
+        if !words::FILLS.contains(&self.word(at)) {
+            return false;
+        }
+        let mut object = at + 1;
+        for optional in [&["up", "already"][..], &["the"][..]] {
+            object += usize::from(optional.contains(&self.word(object)));
+        }
+        matches!(
+            self.word(object),
+            "all" | "whole" | "entire" | "full" | "every"
+        ) && (object + 1..=object + OBJECT_WORDS)
+            .any(|at| matches!(self.word(at), "context" | "ctx" | "window"))
+    }
+}
