@@ -458,7 +458,7 @@ mod tests {
             "{stored}"
         );
         assert!(stored.contains(r#""reasoning_effort":"xhigh""#), "{stored}");
-        let fields: BTreeMap<String, IgnoredAny> =
+        let fields: BTreeMap<String, serde_json::Value> =
             serde_json::from_str(&stored).expect("an object");
         let mut names: Vec<&str> = options.given().into_iter().map(ChatOption::name).collect();
         names.sort_unstable();

@@ -5,7 +5,7 @@ use super::Encoding;
 
 /// Bytes of the piece filter. It consists of 64-bit words. A hash of a piece sets [`BITS_PER_HASH`]
 /// bits of one word.
-const FILTER_BYTES: usize = 3 << 16;
+const FILTER_BYTES: usize = 1 << 18;
 
 /// Number of code points with a stored cost: up to the end of the emoji. Higher ones are rare and
 /// cost [`RARE_CHARACTER`].
@@ -40,7 +40,7 @@ const FILE_BYTES: usize = FILTER_BYTES + CHARACTERS / PER_BYTE;
 static O200K_BASE: Sketch = Sketch(include_bytes!("sketch/o200k_base.bin"));
 static CL100K_BASE: Sketch = Sketch(include_bytes!("sketch/cl100k_base.bin"));
 
-/// About 230 kB derived from a vocabulary of 100,000 or 200,000 tokens: a filter of its most common
+/// About 300 kB derived from a vocabulary of 100,000 or 200,000 tokens: a filter of its most common
 /// short pieces, with some false positives, and the cost of each character.
 pub(super) struct Sketch(&'static [u8; FILE_BYTES]);
 

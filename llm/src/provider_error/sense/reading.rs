@@ -438,10 +438,9 @@ impl<'t> Reading<'t> {
             match self.tokens[place] {
                 Token::Number(_) | Token::Sign(';' | '.' | '!' | '?' | ',') => break,
                 Token::Sign('<' | '>') => return Some(Role::Limit),
-                Token::Sign(':') if role.is_some() => break,
-                Token::Sign(_) => {}
                 // "The limit was reached with 9000 tokens" names no limit after its verb.
-                Token::Word("reached" | "exceeded") if role.is_some() => break,
+                Token::Sign(':') | Token::Word("reached" | "exceeded") if role.is_some() => break,
+                Token::Sign(_) => {}
                 Token::Word(word) => {
                     // "Your request will take 9000 tokens" says that they were sent.
                     let is_future = matches!(self.word_before(place, 1), "will" | "would");

@@ -100,8 +100,7 @@ impl SimulatedConversation<'_> {
         if found != expected {
             return Err(format!("a fork has {found:?}, expected {expected:?}"));
         }
-        let context = fork.build(pb::BuildContextRequest::default()).await;
-        let context = context.map_err(|status| format!("no context of a fork: {status}"))?;
+        let context = fork.context().await;
         self.check_marks("the context of a fork", &context.0)?;
         let up_to_newest = (1..).zip(&self.messages[..newest as usize]);
         let mut gone = up_to_newest.filter(|(_, message)| !message.stands());
