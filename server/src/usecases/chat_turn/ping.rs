@@ -145,7 +145,7 @@ impl TurnRun {
             if turns.is_closed() {
                 return;
             }
-            count_outcome(waiting.make_call().await);
+            count_outcome(waiting.send_ping().await);
         };
         tokio::spawn(WatchedFuture::new(
             PollWatchdog::for_task("cache ping"),
@@ -171,7 +171,7 @@ fn why_not_kept(model: &Model, setup: &TurnSetup) -> Option<&'static str> {
 impl WaitingPing {
     /// Makes the call, if the conversation has neither gone on nor changed and its caller may still
     /// call. Returns the outcome for the metrics.
-    async fn make_call(&self) -> &'static str {
+    async fn send_ping(&self) -> &'static str {
         match self.try_call().await {
             Ok(outcome) => outcome,
             Err(error) => {

@@ -18,6 +18,7 @@
 //!   `alternatives.rs`: the answers that they replace, and the choice of one; `turn_script.rs`: the
 //!   model of the turns.
 //! - `other_conversations.rs`: the operations on a session and on an imported file.
+//! - `contexts.rs`: contexts over the API.
 //! - `invariants.rs`: what must hold after every operation, after a list, and after the deletion.
 //! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected ones.
 //! - `retold.rs`: contexts against those of a conversation that was only told what is left.
@@ -31,6 +32,7 @@
 mod alternatives;
 mod appends;
 mod changes;
+mod contexts;
 mod conversation;
 mod forks;
 mod invariants;
