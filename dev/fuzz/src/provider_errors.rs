@@ -27,6 +27,7 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         body,
         delivery,
         sent_tokens,
+        window_tokens: None,
     };
     let verdict = classify(&answer);
     assert_eq!(

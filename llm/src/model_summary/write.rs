@@ -119,6 +119,7 @@ impl SummaryRun<'_> {
             long_retention: false,
             input: Tokens::new(sent),
             least_sent_tokens: Some(Tokens::new(token_budget::least_provider_count(sent))),
+            window: Some(self.window),
         };
         let answer = self.calls.call(&call).await?;
         Ok(AnsweredCall {

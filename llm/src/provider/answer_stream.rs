@@ -2,24 +2,25 @@
 
 use std::time::Instant;
 
+use anneal_core::tokens::Tokens;
 use eventsource_stream::{Event, EventStream, EventStreamError};
 use futures::{StreamExt as _, stream::BoxStream};
 
 use super::{
-    Answer, Call, CallCost, CallFailure, CallUsage, Piece,
+    Answer, CallCost, CallFailure, CallUsage, Piece,
     body::{Body, BodyFormat},
     failure,
     partial_answer::{PartialAnswer, ProtocolReader},
 };
-use crate::provider_error::stream_error;
+use crate::provider_error::{RequestSize, stream_error};
 
 /// The pieces of an answer that is being received. Dropping it ends the call.
 pub struct AnswerStream {
     source: Source,
     protocol: Box<dyn ProtocolReader>,
     answer: PartialAnswer,
-    /// As in [`ProviderAnswer`](crate::provider_error::ProviderAnswer).
-    sent_tokens: Option<u64>,
+    /// The size of the request.
+    size: RequestSize,
 }
 
 enum Source {
@@ -32,12 +33,18 @@ enum Source {
 }
 
 impl AnswerStream {
-    pub(super) fn new(body: Body, protocol: Box<dyn ProtocolReader>, call: &Call<'_>) -> Self {
+    /// `least_sent_tokens`: as in [`Call`](super::Call).
+    pub(super) fn new(
+        body: Body,
+        protocol: Box<dyn ProtocolReader>,
+        least_sent_tokens: Option<Tokens>,
+        size: RequestSize,
+    ) -> Self {
         Self {
             source: Source::Body(Box::new(body)),
             protocol,
-            answer: PartialAnswer::new(call.least_sent_tokens),
-            sent_tokens: call.sent_tokens(),
+            answer: PartialAnswer::new(least_sent_tokens),
+            size,
         }
     }
 
@@ -80,7 +87,7 @@ impl AnswerStream {
             Source::Body(body) => match body.detect_format().await? {
                 BodyFormat::Document => {
                     let json = body.read_to_end().await?;
-                    check_for_error("", json, self.sent_tokens)?;
+                    check_for_error("", json, self.size)?;
                     self.protocol.read_whole(json, &mut self.answer)?;
                     self.answer.close();
                     self.finish()
@@ -112,7 +119,7 @@ impl AnswerStream {
             "" => return Ok(()),
             "[DONE]" => self.answer.close(),
             json => {
-                check_for_error(&event.event, json, self.sent_tokens)?;
+                check_for_error(&event.event, json, self.size)?;
                 self.protocol.read(json, &mut self.answer)?;
             }
         }
@@ -190,11 +197,7 @@ impl<'a> BilledAnswerStream<'a> {
     }
 }
 
-fn check_for_error(
-    event_name: &str,
-    json: &str,
-    sent_tokens: Option<u64>,
-) -> Result<(), CallFailure> {
-    let error = stream_error(event_name, json, sent_tokens);
+fn check_for_error(event_name: &str, json: &str, size: RequestSize) -> Result<(), CallFailure> {
+    let error = stream_error(event_name, json, size);
     error.map_or(Ok(()), |error| Err(failure::of_stream_error(&error)))
 }

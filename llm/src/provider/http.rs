@@ -22,7 +22,7 @@ use super::{
     failure,
     key::Key,
 };
-use crate::provider_error::{BODY_BYTES, Delivery, ProviderAnswer, classify};
+use crate::provider_error::{BODY_BYTES, Delivery, ProviderAnswer, RequestSize, classify};
 
 /// The protocol version in every call to Anthropic.
 const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
@@ -50,12 +50,12 @@ pub(super) struct Provider {
 
 impl Provider {
     /// Posts a request and receives the answer's status and headers. Any status but success is a
-    /// failure. `sent_tokens`: as in [`ProviderAnswer`].
+    /// failure.
     pub(super) async fn post(
         &self,
         path: &str,
         body: String,
-        sent_tokens: Option<u64>,
+        size: RequestSize,
     ) -> Result<Body, CallFailure> {
         let deadlines = Deadlines::start(self.limits);
         let url = format!("{}{path}", self.base_url);
@@ -72,7 +72,7 @@ impl Provider {
         if response.status().is_success() {
             return Body::of(response, deadlines, self.limits.bytes);
         }
-        Err(read_failure(response, deadlines, self.limits.bytes, sent_tokens).await)
+        Err(read_failure(response, deadlines, self.limits.bytes, size).await)
     }
 
     /// Requests a path without a body. Returns the status of the answer, and at most the first
@@ -156,7 +156,7 @@ async fn read_failure(
     response: Response,
     deadlines: Deadlines,
     bytes: usize,
-    sent_tokens: Option<u64>,
+    size: RequestSize,
 ) -> CallFailure {
     let status = response.status();
     let headers: Vec<(String, String)> = response.headers().iter().map(header_text).collect();
@@ -168,7 +168,8 @@ async fn read_failure(
         headers: &headers,
         body: &body,
         delivery,
-        sent_tokens,
+        sent_tokens: size.sent,
+        window_tokens: size.window,
     };
     failure::overflow(&classify(&answer), Some(status.as_u16()))
         .unwrap_or_else(|| failure::of_status(status.as_u16(), retry_after))

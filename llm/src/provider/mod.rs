@@ -76,6 +76,9 @@ pub struct Call<'a> {
     /// Fewest tokens that the context may have by the model's tokenizer. A provider that counts far
     /// fewer has truncated the prompt; None: this is not checked.
     pub least_sent_tokens: Option<Tokens>,
+    /// A window of the model that is smaller than the configured one, if one is known: its provider
+    /// has named it in an error, or a policy has it.
+    pub window: Option<Tokens>,
 }
 
 impl Call<'_> {
@@ -84,6 +87,15 @@ impl Call<'_> {
     /// missing.
     fn sent_tokens(&self) -> Option<u64> {
         Some(self.input.get()).filter(|tokens| *tokens > 0)
+    }
+
+    /// The size of the request to a model with this window.
+    fn size(&self, configured: Tokens) -> RequestSize {
+        let window = self.window.map_or(configured, |window| window.min(configured));
+        RequestSize {
+            sent: self.sent_tokens(),
+            window: Some(window.get()),
+        }
     }
 }
 

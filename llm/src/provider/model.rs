@@ -103,8 +103,10 @@ impl Model {
             ..*call
         };
         let (path, body) = request(&self.provider, &self.served_as, &call);
-        let body = self.provider.post(&path, body, call.sent_tokens()).await?;
-        Ok(AnswerStream::new(body, self.protocol(), &call))
+        let size = call.size(self.window);
+        let body = self.provider.post(&path, body, size).await?;
+        let least_sent_tokens = call.least_sent_tokens;
+        Ok(AnswerStream::new(body, self.protocol(), least_sent_tokens, size))
     }
 
     /// Like [`Self::stream`], and records the cost of the call in `cost`, even if the call fails or

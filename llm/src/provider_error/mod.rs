@@ -49,6 +49,27 @@ pub struct ProviderAnswer<'a> {
     /// Sent tokens, counted much as the model's tokenizer does. A provider that counts far fewer
     /// has truncated the prompt.
     pub sent_tokens: Option<u64>,
+    /// The model's window in tokens, as far as it is known. An error in unknown words is no overflow
+    /// if far fewer tokens were sent.
+    pub window_tokens: Option<u64>,
+}
+
+impl ProviderAnswer<'_> {
+    const fn request_size(&self) -> RequestSize {
+        RequestSize {
+            sent: self.sent_tokens,
+            window: self.window_tokens,
+        }
+    }
+}
+
+/// The figures of a request with which an error in unknown words is compared. None: not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RequestSize {
+    /// Tokens that were sent.
+    pub(crate) sent: Option<u64>,
+    /// Tokens of the model's window.
+    pub(crate) window: Option<u64>,
 }
 
 /// How an answer was requested.
@@ -171,11 +192,10 @@ pub(crate) struct StreamError {
 }
 
 /// The error in one event of a stream, or in one document; None if the JSON is part of an answer.
-/// `sent_tokens`: as in [`ProviderAnswer`].
 pub(crate) fn stream_error(
     event_name: &str,
     json: &str,
-    sent_tokens: Option<u64>,
+    size: RequestSize,
 ) -> Option<StreamError> {
     const OK: u16 = 200;
     // Errors are short, and parsed JSON takes many times its size in memory.
@@ -200,7 +220,7 @@ pub(crate) fn stream_error(
     let by_code = || fields.codes.iter().find_map(|code| codes::status_of(code));
     let status = fields.statuses.first().copied().or_else(by_code);
     Some(StreamError {
-        verdict: classify_error(&fields, status.unwrap_or(OK), sent_tokens),
+        verdict: classify_error(&fields, status.unwrap_or(OK), size),
         status,
     })
 }
@@ -229,7 +249,7 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         .map(|name| error_fields::strip_namespace(name).to_owned());
     let verdict = |mut fields: ErrorFields| {
         fields.codes.extend(header_code.clone());
-        classify_error(&fields, answer.status, answer.sent_tokens)
+        classify_error(&fields, answer.status, answer.request_size())
     };
     match body {
         // Cerebras sends an empty body when the prompt is too long. One try with a smaller prompt
@@ -259,7 +279,7 @@ fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         classify_error(
             &fields,
             fields.statuses.first().copied().unwrap_or(answer.status),
-            answer.sent_tokens,
+            answer.request_size(),
         )
     };
     let error = match body {
@@ -369,7 +389,7 @@ fn first_about_size(verdicts: impl Iterator<Item = Classification>) -> Option<Cl
 
 /// The verdict on an error: by its codes, then by the known wordings and the sense of its message,
 /// then by its status.
-fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -> Classification {
+fn classify_error(fields: &ErrorFields, status: u16, size: RequestSize) -> Classification {
     let matched = fields
         .messages
         .iter()
@@ -387,7 +407,7 @@ fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -
     let is_unrelated = fields.is_unrelated() || codes::is_unrelated_status(status);
     let is_unknown = matched.is_none() && !is_unrelated && may_be_overflow(status);
     let likely = || {
-        let found = is_unknown.then(|| sense_of(fields, sent_tokens)).flatten();
+        let found = is_unknown.then(|| sense_of(fields, size)).flatten();
         found.map(Classification::likely)
     };
     if let Some(by_code) = by_code {
@@ -427,12 +447,12 @@ fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -
 }
 
 /// The sense of an error: of its messages and asides, then of its codes.
-fn sense_of(fields: &ErrorFields, sent_tokens: Option<u64>) -> Option<Sense> {
+fn sense_of(fields: &ErrorFields, size: RequestSize) -> Option<Sense> {
     let mut texts = fields.messages.iter().chain(&fields.asides);
     let mut codes = fields.codes.iter();
     texts
-        .find_map(|text| sense::judge(text, sent_tokens))
-        .or_else(|| codes.find_map(|code| sense::judge_code(code, sent_tokens)))
+        .find_map(|text| sense::judge(text, size))
+        .or_else(|| codes.find_map(|code| sense::judge_code(code, size)))
 }
 
 /// Whether an error with this status may be an overflow in unknown words. Success: the error is

@@ -68,8 +68,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_get_a_verdict(status in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..200), sent_tokens in any::<Option<u64>>()) {
-        classify(&ProviderAnswer { status, headers: &[], body: &body, delivery: Delivery::Streamed, sent_tokens });
+    fn any_bytes_get_a_verdict(status in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..200), sent_tokens in any::<Option<u64>>(), window_tokens in any::<Option<u64>>()) {
+        classify(&ProviderAnswer { status, headers: &[], body: &body, delivery: Delivery::Streamed, sent_tokens, window_tokens });
     }
 
     #[test]
@@ -77,6 +77,7 @@ proptest! {
         status in prop::sample::select(vec![0_u16, 200, 204, 302, 400, 413, 429, 500]),
         documents in prop::collection::vec((fragment(), document()), 1..4),
         sent_tokens in any::<Option<u64>>(),
+        window_tokens in any::<Option<u64>>(),
     ) {
         let whole = documents[0].1.to_string();
         let events = documents.iter().map(|(name, value)| format!("event: {name}\ndata: {value}\n\n"));
@@ -84,7 +85,7 @@ proptest! {
         let lines = documents.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>().join("\n");
         for body in [whole, stream, lines, documents[0].0.clone()] {
             let body = body.as_bytes();
-            let found = classify(&ProviderAnswer { status, headers: &[], body, delivery: Delivery::Whole, sent_tokens });
+            let found = classify(&ProviderAnswer { status, headers: &[], body, delivery: Delivery::Whole, sent_tokens, window_tokens });
             prop_assert_eq!(found.is_overflow(), matches!(found.kind, Input | InputPlusOutput));
             let about_window = found.is_overflow() || found.kind == OutputTruncated;
             prop_assert!(about_window || (found.limit_tokens, found.prompt_tokens) == (None, None), "{:?}", found);

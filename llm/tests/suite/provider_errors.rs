@@ -18,6 +18,7 @@ fn verdict(status: u16, body: &str) -> Classification {
         body: body.as_bytes(),
         delivery: Delivery::Whole,
         sent_tokens: None,
+        window_tokens: None,
     })
 }
 
@@ -29,6 +30,7 @@ fn streamed(body: &str) -> Classification {
         body,
         delivery: Delivery::Streamed,
         sent_tokens: None,
+        window_tokens: None,
     })
 }
 
@@ -431,6 +433,7 @@ fn a_truncated_prompt_is_detected_by_the_reported_count() {
             body: body.as_bytes(),
             delivery,
             sent_tokens,
+            window_tokens: None,
         })
         .kind
     };
@@ -468,6 +471,7 @@ fn headers_name_the_error_where_the_body_does_not() {
             body,
             delivery: Delivery::Whole,
             sent_tokens: None,
+            window_tokens: None,
         })
         .kind
     };
@@ -554,6 +558,7 @@ fn the_tokens_that_were_sent_confirm_or_refute_an_unknown_wording() {
             body: body.as_bytes(),
             delivery: Delivery::Whole,
             sent_tokens,
+            window_tokens: None,
         });
         (found.kind, found.rule)
     };

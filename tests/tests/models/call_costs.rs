@@ -226,6 +226,7 @@ async fn a_call_whose_owner_is_dropped_costs_its_input() {
         long_retention: false,
         input: Tokens::new(MIN_INPUT),
         least_sent_tokens: None,
+        window: None,
     };
     tokio::select! {
         _ = call.answer(&ask) => panic!("the model does not answer"),

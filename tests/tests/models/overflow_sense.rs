@@ -59,6 +59,7 @@ fn verdict(status: u16, body: &str) -> Classification {
         body: body.as_bytes(),
         delivery: Delivery::Whole,
         sent_tokens: None,
+        window_tokens: None,
     })
 }
 

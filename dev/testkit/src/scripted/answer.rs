@@ -32,6 +32,7 @@ pub fn plain_call(context: &str) -> Call<'_> {
         long_retention: false,
         input: Tokens::ZERO,
         least_sent_tokens: None,
+        window: None,
     }
 }
 

@@ -22,7 +22,7 @@ mod words;
 
 use anneal_core::digest;
 
-use super::OverflowKind;
+use super::{OverflowKind, RequestSize};
 use reading::{Measure, Reading, Relation, Role, Unit};
 use tokens::Token;
 
@@ -39,18 +39,18 @@ const CONTEXTS: &[&str] = &["context", "ctx"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sense {
     pub(super) kind: OverflowKind,
-    /// `sense`, or `sense-measured` if the tokens that were sent confirm the message.
+    /// `sense`, or `sense-measured` if the tokens that were sent confirm the message: by the count
+    /// that it names, or by the model's window.
     pub(super) rule: &'static str,
     /// The first 64 bits of a digest of the wording: of the message without quotations and numbers.
     /// It tells two wordings apart without their content.
     pub(super) wording: u64,
 }
 
-/// Judges an error's message; None if it is not likely an overflow. `sent_tokens`: as in
-/// [`ProviderAnswer`](super::ProviderAnswer).
-pub(super) fn judge(message: &str, sent_tokens: Option<u64>) -> Option<Sense> {
+/// Judges an error's message; None if it is not likely an overflow.
+pub(super) fn judge(message: &str, size: RequestSize) -> Option<Sense> {
     let text = blank::prepare(message);
-    let (kind, rule) = decide(&Reading::of(&text), sent_tokens)?;
+    let (kind, rule) = decide(&Reading::of(&text), size)?;
     Some(Sense {
         kind,
         rule,
@@ -59,7 +59,7 @@ pub(super) fn judge(message: &str, sent_tokens: Option<u64>) -> Option<Sense> {
 }
 
 /// Judges an error's code by its words: `ContextWindowOverflow` is "context window overflow".
-pub(super) fn judge_code(code: &str, sent_tokens: Option<u64>) -> Option<Sense> {
+pub(super) fn judge_code(code: &str, size: RequestSize) -> Option<Sense> {
     let code = Some(code).filter(|code| code.len() <= MAX_CODE_BYTES)?;
     let mut words = String::with_capacity(code.len());
     let mut last = ' ';
@@ -74,7 +74,7 @@ pub(super) fn judge_code(code: &str, sent_tokens: Option<u64>) -> Option<Sense> 
         });
         last = next;
     }
-    judge(&words, sent_tokens)
+    judge(&words, size)
 }
 
 /// The first 64 bits of the SHA-256 digest of the text without its digits.
@@ -87,7 +87,7 @@ fn wording(text: &str) -> u64 {
         .fold(0, |bits, byte| (bits << 8) | u64::from(*byte))
 }
 
-fn decide(reading: &Reading<'_>, sent_tokens: Option<u64>) -> Option<(OverflowKind, &'static str)> {
+fn decide(reading: &Reading<'_>, size: RequestSize) -> Option<(OverflowKind, &'static str)> {
     if reading.is_about_something_else() || is_about_a_parameter(reading) {
         return None;
     }
@@ -104,7 +104,7 @@ fn decide(reading: &Reading<'_>, sent_tokens: Option<u64>) -> Option<(OverflowKi
     let has_sent_side = reading.has_tokens || !reading.inputs.is_empty();
     if values.len() >= 2 && is_about_tokens && has_sent_side {
         let (limit, sent) = compare_numbers(reading, &values)?;
-        return confirm(limit, Some(sent), sent_tokens).map(|rule| (kind, rule));
+        return confirm(limit, Some(sent), size).map(|rule| (kind, rule));
     }
     let mut limits = reading.measures.iter().filter(|found| is_limit(found));
     if limits.clone().any(|found| found.value < MIN_WINDOW) {
@@ -115,7 +115,7 @@ fn decide(reading: &Reading<'_>, sent_tokens: Option<u64>) -> Option<(OverflowKi
     if !names_a_window(reading, limit.is_some()) {
         return None;
     }
-    confirm(limit.unwrap_or(0), None, sent_tokens).map(|rule| (kind, rule))
+    confirm(limit.unwrap_or(0), None, size).map(|rule| (kind, rule))
 }
 
 /// Whether the sent side of the message is only a limit of output, a setting of a window, or a
@@ -366,20 +366,25 @@ fn is_input_too_long(reading: &Reading<'_>, at: usize) -> bool {
     is_input && is_alone && is_end
 }
 
-/// The rule of a likely overflow; None if far fewer tokens were sent than the limit.
-fn confirm(limit: u64, named: Option<u64>, sent_tokens: Option<u64>) -> Option<&'static str> {
-    if sent_tokens.is_some_and(|sent| sent.saturating_mul(2) < limit) {
+/// The rule of a likely overflow; None if far fewer tokens were sent than the limit that the message
+/// names, or than the model's window holds. `named`: the count of what was sent, in the message.
+fn confirm(limit: u64, named: Option<u64>, size: RequestSize) -> Option<&'static str> {
+    let Some(sent) = size.sent else {
+        return Some("sense");
+    };
+    if sent.saturating_mul(2) < limit.max(size.window.unwrap_or(0)) {
         return None;
     }
     // Two tokenizers differ by at most two fifths on the same text.
-    let is_near = |(sent, named): (u64, u64)| {
-        sent.abs_diff(named).saturating_mul(5) <= named.saturating_mul(2)
-    };
-    Some(if sent_tokens.zip(named).is_some_and(is_near) {
-        "sense-measured"
-    } else {
-        "sense"
-    })
+    let is_near = |named: u64| sent.abs_diff(named).saturating_mul(5) <= named.saturating_mul(2);
+    let is_above = |window: u64| sent > window || is_near(window);
+    Some(
+        if named.is_some_and(is_near) || size.window.is_some_and(is_above) {
+            "sense-measured"
+        } else {
+            "sense"
+        },
+    )
 }
 
 #[cfg(test)]
@@ -389,10 +394,10 @@ mod tests {
     /// Texts that are overflows, and texts that differ little from them and are none.
     fn check(overflows: &[&str], others: &[&str]) {
         for text in overflows {
-            assert!(judge(text, None).is_some(), "{text}");
+            assert!(judge(text, RequestSize::default()).is_some(), "{text}");
         }
         for text in others {
-            assert_eq!(judge(text, None), None, "{text}");
+            assert_eq!(judge(text, RequestSize::default()), None, "{text}");
         }
     }
 
@@ -549,15 +554,15 @@ mod tests {
             "prompt_too_long",
             "context-limit-exceeded",
         ] {
-            assert!(judge_code(code, None).is_some(), "{code}");
+            assert!(judge_code(code, RequestSize::default()).is_some(), "{code}");
         }
         for code in [
             "TOO_MANY_TOKENS",
             "token_limit_exceeded",
             "invalid_context_window",
         ] {
-            assert_eq!(judge_code(code, None), None, "{code}");
+            assert_eq!(judge_code(code, RequestSize::default()), None, "{code}");
         }
-        assert_eq!(judge_code(&"prompt_too_long_".repeat(10), None), None);
+        assert_eq!(judge_code(&"prompt_too_long_".repeat(10), RequestSize::default()), None);
     }
 }

@@ -149,6 +149,7 @@ impl TurnRun {
             long_retention: setup.wants_long_retention(),
             input: sent,
             least_sent_tokens: Some(least_sent_tokens(built)),
+            window: Some(guard.window()),
         };
         let begun = Instant::now();
         match self.stream_answer(calls, &call, &mut partial.draft).await {

@@ -240,6 +240,7 @@ impl WaitingPing {
             long_retention: self.setup.wants_long_retention(),
             input: self.ping.input,
             least_sent_tokens: None,
+            window: None,
         };
         let answer = tokio::select! {
             biased;
