@@ -49,6 +49,12 @@ impl SessionSettings {
         self.models.cache_rules(format, model)
     }
 
+    /// The window of a model: the known one, or `learnt`, which its provider named in an error,
+    /// whichever is smaller. None: neither is there.
+    pub fn window_of(&self, model: &str, learnt: Option<Tokens>) -> Option<Tokens> {
+        self.models.find(model).with_learnt_window(learnt).window
+    }
+
     /// The policy in force with a conversation's overrides. `learnt_window` is the window that the
     /// provider named in an error.
     ///

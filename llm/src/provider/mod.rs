@@ -36,6 +36,8 @@ mod settings;
 
 use anneal_core::{cache::CacheTtl, tokens::Tokens};
 
+use crate::provider_error::RequestSize;
+
 pub use anneal_core::{
     admission::AdmissionRefusal,
     chat_options::{ChatOptions, Tool, ToolError},

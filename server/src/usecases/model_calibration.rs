@@ -1,5 +1,5 @@
-//! Stores what providers' errors say about their models: windows and token ratios. These are hints,
-//! so a failure to store one is only logged.
+//! Stores and reads what providers' errors say about their models: windows and token ratios. These
+//! are hints, so a failure to store or read one is only logged.
 
 use anneal_core::{caller::Caller, tokens::Tokens, usage::Usage};
 use tracing::warn;
@@ -19,6 +19,22 @@ pub(crate) async fn store_window(state: &ServerState, caller: Caller, model: &st
             warn!("could not store the window of {model}, {window} tokens: {error}");
         });
     }
+}
+
+/// The smaller one of a model's known window and the one that an error has named. None: neither is
+/// there, or it could not be read.
+pub(crate) async fn find_window(
+    state: &ServerState,
+    caller: Caller,
+    model: &str,
+) -> Option<Tokens> {
+    let found = state.store.find_window(caller, model).await;
+    found.unwrap_or_else(|error| {
+        state.store.log_failure(&error, || {
+            warn!("could not read the window of {model}: {error}");
+        });
+        None
+    })
 }
 
 /// Stores the ratio of two token counts of one request: the count that an error names, and ours.

@@ -12,7 +12,7 @@ use crate::{
     Store,
     context::reason_code,
     error::{Entity, StoreError},
-    rows::column,
+    rows::{column, tokens},
 };
 
 /// A usage report to store.
@@ -129,6 +129,26 @@ impl Store {
         )
         .await?;
         Ok(())
+    }
+
+    /// The window of a model: the known one, or the one that its provider named in an error,
+    /// whichever is smaller. None: neither is there.
+    pub async fn find_window(
+        &self,
+        caller: Caller,
+        model: &str,
+    ) -> Result<Option<Tokens>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let learnt = sqlx::query_scalar!(
+            "select window_tokens from ai_model where tenant_id = $1 and model = $2",
+            caller.tenant().0,
+            model,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        let learnt = learnt.flatten().map(tokens);
+        Ok(self.policy_defaults.get().session().window_of(model, learnt))
     }
 
     /// Stores a report. False if it was stored before.

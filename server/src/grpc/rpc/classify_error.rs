@@ -37,7 +37,7 @@ pub(crate) async fn classify_error(
         ));
     }
     let headers = headers(ask.headers)?;
-    let answer = ProviderAnswer {
+    let mut answer = ProviderAnswer {
         status: status(ask.status)?,
         headers: &headers,
         body: &ask.body,
@@ -47,8 +47,16 @@ pub(crate) async fn classify_error(
             Delivery::Whole
         },
         sent_tokens: ask.sent_tokens,
+        window_tokens: None,
     };
-    let verdict = classify(&answer);
+    let mut verdict = classify(&answer);
+    // The window changes only a likely verdict, so only then it is read.
+    let is_likely = verdict.confidence == Confidence::Likely;
+    if is_likely && ask.sent_tokens.is_some() && !ask.model.is_empty() {
+        let window = model_calibration::find_window(state, caller, &ask.model).await;
+        answer.window_tokens = window.map(Tokens::get);
+        verdict = classify(&answer);
+    }
     if let Some(wording) = verdict.wording {
         likely_overflows::record(&ask.model, verdict.rule, Some(answer.status), wording);
     }
