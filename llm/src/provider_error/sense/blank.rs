@@ -23,7 +23,16 @@ const INTRODUCTIONS: &[&str] = &[
     "says",
     "generation",
     "failed_generation",
+    "prompt",
+    "query",
+    "value",
+    "template",
+    "result",
 ];
+
+/// Words with which the text of a user or a tool begins after an equals sign: a number or a name
+/// stands there otherwise.
+const DETERMINERS: &[&str] = &["the", "this", "your", "my", "a", "an"];
 
 /// Words before the colon of an introduction with which the provider introduces its own words.
 const OWN_MESSAGES: &[&str] = &["error", "status"];
@@ -40,6 +49,7 @@ const TERMS: &[(&str, &str)] = &[
     ("\u{4e0a}\u{4e0b}\u{6587}\u{7a97}\u{53e3}", " context window "),
     ("\u{4e0a}\u{4e0b}\u{6587}\u{957f}\u{5ea6}", " context length "),
     ("\u{4e0a}\u{4e0b}\u{6587}", " context window "),
+    ("\u{89e3}\u{6790}", " parsing "),
     ("\u{8d85}\u{957f}", " too long "),
     ("\u{592a}\u{5927}", " too large "),
     ("\u{8fc7}\u{5927}", " too large "),
@@ -156,7 +166,7 @@ fn without_quotations(text: &str) -> String {
             at += 1;
             continue;
         };
-        let end = quotation_end(&chars, at, closing);
+        let mut end = quotation_end(&chars, at, closing);
         let inner = &chars[at + 1..end];
         let is_name = (1..=MAX_NAME_CHARS).contains(&inner.len())
             && !inner.iter().any(|next| next.is_whitespace());
@@ -164,6 +174,9 @@ fn without_quotations(text: &str) -> String {
             kept.extend(inner);
         } else {
             kept.push(' ');
+            // Its text may have such marks of its own, also where a quotation would end.
+            let last = (end + 1..chars.len()).rfind(|at| chars[*at] == closing);
+            end = last.unwrap_or(end);
         }
         at = end + 1;
     }
@@ -204,7 +217,7 @@ const fn is_digit(next: char) -> bool {
     next.is_ascii_digit()
 }
 
-/// The text before the first colon that introduces a user's words.
+/// The text before the first colon or equals sign that introduces a user's words.
 fn before_introduction(text: &str) -> &str {
     let introduces = |at: usize| {
         let mut words = text[..at].rsplit(|next| !is_word_char(next));
@@ -215,15 +228,29 @@ fn before_introduction(text: &str) -> &str {
                 .is_some_and(|word| OWN_MESSAGES.contains(&word));
         let rest = &text[at + 1..];
         // "Input: 9000 tokens" gives a number.
-        let is_number = word == Some("input") && rest.trim_start().starts_with(is_digit);
+        let may_be_number = matches!(word, Some("input" | "prompt" | "query"));
+        let value = rest.trim_start();
+        let after = value.trim_start_matches(is_digit);
+        let is_number = may_be_number && after.len() < value.len() && !after.starts_with(':');
         rest.starts_with(char::is_whitespace)
             && !is_number
             && !is_own
             && word.is_some_and(|word| INTRODUCTIONS.contains(&word))
     };
-    let mut colons = text.match_indices(':').map(|(at, _)| at);
-    let end = colons.find(|at| introduces(*at));
-    &text[..end.unwrap_or(text.len())]
+    let assigns_text = |at: usize| {
+        let value = text[at + 1..].trim_start();
+        let end = value.find(char::is_whitespace);
+        end.is_some_and(|end| DETERMINERS.contains(&&value[..end]))
+    };
+    let mut marks = text.match_indices([':', '=']);
+    let end = marks.find(|(at, mark)| {
+        if *mark == ":" {
+            introduces(*at)
+        } else {
+            assigns_text(*at)
+        }
+    });
+    end.map_or(text, |(at, _)| &text[..at])
 }
 
 #[cfg(test)]
@@ -247,6 +274,12 @@ mod tests {
             ("bad: {\"a\": [\"too long\"]} here", "bad:   here"),
             ("range [1, 8192]", "range [1, 8192]"),
             ("an 'open quotation", "an  "),
+            ("bad 'the users' text has' here", "bad   here"),
+            ("bad value: too long", "bad value"),
+            ("invalid prompt: 3010: too long", "invalid prompt"),
+            ("prompt: 9000 tokens", "prompt: 9000 tokens"),
+            ("result = the text", "result "),
+            ("limit=8192 prompt=9000 here", "limit=8192 prompt=9000 here"),
         ] {
             assert_eq!(prepare(message), rest, "{message}");
         }

@@ -240,6 +240,7 @@ impl<'t> Reading<'t> {
             words::UNRELATED.contains(&word)
                 || (words::OTHER_LIMITS.contains(&word) && self.states(at))
                 || words::UNRELATED_PAIRS.contains(&(word, next))
+                || self.counts_tools(at)
                 || self.demands_more(at)
         })
     }
@@ -252,6 +253,13 @@ impl<'t> Reading<'t> {
         at >= self.lead_in
             && !names_parameter
             && !self.advice.iter().any(|advice| advice.contains(&at))
+    }
+
+    /// Whether the word at this place is the unit of a number of tools.
+    fn counts_tools(&self, at: usize) -> bool {
+        matches!(self.word(at), "tool" | "tools" | "function" | "functions")
+            && at > 0
+            && self.is_number(at - 1)
     }
 
     /// Whether a value must be larger: "must be at least", "should be greater".

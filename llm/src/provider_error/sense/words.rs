@@ -18,9 +18,11 @@ pub(super) const UNRELATED: &[&str] = &[
     "today", "wait", "throughput", "license", "bucket",
     // Policies.
     "policy", "policies", "moderation", "safety", "guardrail", "guardrails", "jailbreak",
-    "filtered", "blocked", "flagged",
+    "filtered", "blocked", "flagged", "violation", "violations",
     // Reports of what somebody wrote.
     "said", "says", "wrote",
+    // Limits of an account.
+    "wallet", "included", "project", "upgrade",
     // Too little of something.
     "minimum", "min",
 ];
@@ -37,7 +39,10 @@ pub(super) const OTHER_LIMITS: &[&str] = &[
     "temperature", "top_p", "top_k", "logprobs", "n_ctx_train", "n_ctx_per_seq", "config",
     "cache", "cached", "caching", "field", "fields", "unknown", "unsupported", "unrecognized",
     "string", "strings", "device", "embedding", "embeddings", "rope", "checkpoint", "weights",
-    "trained", "training", "vocab", "vocabulary", "speculative",
+    "trained", "training", "vocab", "vocabulary", "speculative", "json_schema", "response_format",
+    "logit_bias", "grammar", "best_of", "free", "beta",
+    // Words before or within what a user wrote.
+    "near", "how", "why", "explain", "my",
 ];
 
 /// Pairs of words of errors about something else.
@@ -62,6 +67,12 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("than", "expected"),
     ("model", "generated"),
     ("too", "short"),
+    ("this", "api"),
+    ("are", "left"),
+    ("left", "in"),
+    ("left", "on"),
+    ("assistant", "prefill"),
+    ("message", "prefill"),
 ];
 
 /// Words of a message without a sent text that show another cause: use over time, tools, files.
