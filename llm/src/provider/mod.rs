@@ -93,7 +93,9 @@ impl Call<'_> {
 
     /// The size of the request to a model with this window.
     fn size(&self, configured: Tokens) -> RequestSize {
-        let window = self.window.map_or(configured, |window| window.min(configured));
+        let window = self
+            .window
+            .map_or(configured, |window| window.min(configured));
         RequestSize {
             sent: self.sent_tokens(),
             window: Some(window.get()),

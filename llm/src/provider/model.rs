@@ -106,7 +106,12 @@ impl Model {
         let size = call.size(self.window);
         let body = self.provider.post(&path, body, size).await?;
         let least_sent_tokens = call.least_sent_tokens;
-        Ok(AnswerStream::new(body, self.protocol(), least_sent_tokens, size))
+        Ok(AnswerStream::new(
+            body,
+            self.protocol(),
+            least_sent_tokens,
+            size,
+        ))
     }
 
     /// Like [`Self::stream`], and records the cost of the call in `cost`, even if the call fails or

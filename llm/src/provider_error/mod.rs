@@ -192,11 +192,7 @@ pub(crate) struct StreamError {
 }
 
 /// The error in one event of a stream, or in one document; None if the JSON is part of an answer.
-pub(crate) fn stream_error(
-    event_name: &str,
-    json: &str,
-    size: RequestSize,
-) -> Option<StreamError> {
+pub(crate) fn stream_error(event_name: &str, json: &str, size: RequestSize) -> Option<StreamError> {
     const OK: u16 = 200;
     // Errors are short, and parsed JSON takes many times its size in memory.
     let json = &json[..json.floor_char_boundary(BODY_BYTES)];

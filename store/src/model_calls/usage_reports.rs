@@ -148,7 +148,11 @@ impl Store {
         .await?;
         db.release().await?;
         let learnt = learnt.flatten().map(tokens);
-        Ok(self.policy_defaults.get().session().window_of(model, learnt))
+        Ok(self
+            .policy_defaults
+            .get()
+            .session()
+            .window_of(model, learnt))
     }
 
     /// Stores a report. False if it was stored before.

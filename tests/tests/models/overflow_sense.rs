@@ -112,6 +112,14 @@ fn an_overflow_that_an_error_quotes_is_none() {
             format!("messages.3.content: {message}"),
             format!("the user wrote: {message}"),
             format!("Could not parse: {{\"text\": \"{message}\"}}"),
+            format!("Invalid value: 'The users' text: {message}'. Supported values are: 'text'."),
+            format!("Invalid prompt: {message}"),
+            format!("Invalid query: {message}"),
+            format!("prompt: {message}"),
+            format!("Rejected by guardrail 'x': {message}"),
+            format!("Error rendering prompt with jinja template: {message}"),
+            format!("content policy violation: {message}"),
+            format!("Template error near ({message})"),
         ] {
             for status in STATUSES {
                 let found = verdict(status, &body_of(&quoting));
@@ -152,6 +160,44 @@ async fn a_likely_overflow_is_answered_as_one_and_its_window_is_not_learnt() {
         .expect("counts");
     assert_eq!(learnt, 0);
     assert_eq!(verdict(400, &body_of(message)).kind, OverflowKind::Input);
+}
+
+#[tokio::test]
+async fn a_learnt_window_confirms_or_refutes_an_error_in_unknown_words() {
+    let app = TestApp::start().await;
+    let classify = async |message: &str, model: &str, sent_tokens: Option<u64>| {
+        let ask = pb::ClassifyErrorRequest {
+            status: 400,
+            body: body_of(message).into(),
+            model: model.into(),
+            sent_tokens,
+            ..Default::default()
+        };
+        let answer = app.contexts().classify_error(ask).await;
+        let answer = answer.expect("classifies").into_inner();
+        answer.is_overflow.then_some(answer.rule)
+    };
+    let unknown = "The conversation does not fit into the context window of this deployment.";
+    let known = "This model's maximum context length is 8192 tokens. However, your messages resulted \
+                 in 9000 tokens.";
+    let sense = Some("sense".to_owned());
+    assert_eq!(classify(unknown, "a-model", Some(100)).await, sense);
+    let certain = classify(known, "a-model", None).await;
+    assert!(certain.is_some(), "it is learnt");
+    for (sent, expected) in [
+        (None, Some("sense")),
+        (Some(100), None),
+        (Some(4_200), Some("sense")),
+        (Some(8_000), Some("sense-measured")),
+        (Some(20_000), Some("sense-measured")),
+    ] {
+        let found = classify(unknown, "a-model", sent).await;
+        assert_eq!(found.as_deref(), expected, "{sent:?}");
+    }
+    // The window is that of this model, and it does not weigh in on a known wording.
+    assert_eq!(classify(unknown, "another-model", Some(100)).await, sense);
+    assert_eq!(classify(unknown, "", Some(100)).await, sense);
+    assert_eq!(classify(known, "a-model", Some(100)).await, certain);
 }
 
 #[tokio::test]

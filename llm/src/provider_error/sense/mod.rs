@@ -548,6 +548,33 @@ mod tests {
     }
 
     #[test]
+    fn the_models_window_confirms_or_refutes_a_message() {
+        let rule = |text: &str, sent: Option<u64>, window: Option<u64>| {
+            judge(text, RequestSize { sent, window }).map(|found| found.rule)
+        };
+        let text = "The conversation does not fit into the context window of this deployment.";
+        for (sent, window, expected) in [
+            (None, None, Some("sense")),
+            (Some(100), None, Some("sense")),
+            (None, Some(8_192), Some("sense")),
+            (Some(4_095), Some(8_192), None),
+            (Some(4_900), Some(8_192), Some("sense")),
+            (Some(5_000), Some(8_192), Some("sense-measured")),
+            (Some(20_000), Some(8_192), Some("sense-measured")),
+        ] {
+            assert_eq!(rule(text, sent, window), expected, "{sent:?} {window:?}");
+        }
+        let counts = "Sorry, 9100 tokens were sent, and this deployment reads 8192 tokens at most.";
+        for (window, expected) in [(8_192, Some("sense-measured")), (200_000, None)] {
+            assert_eq!(
+                rule(counts, Some(9_000), Some(window)),
+                expected,
+                "{window}"
+            );
+        }
+    }
+
+    #[test]
     fn a_code_is_read_as_words() {
         for code in [
             "ContextWindowOverflow.prompt",
@@ -563,6 +590,9 @@ mod tests {
         ] {
             assert_eq!(judge_code(code, RequestSize::default()), None, "{code}");
         }
-        assert_eq!(judge_code(&"prompt_too_long_".repeat(10), RequestSize::default()), None);
+        assert_eq!(
+            judge_code(&"prompt_too_long_".repeat(10), RequestSize::default()),
+            None
+        );
     }
 }

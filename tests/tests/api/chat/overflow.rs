@@ -434,3 +434,33 @@ async fn an_error_about_far_more_tokens_than_were_sent_is_a_refusal() {
     assert_refused(outcome.end, Code::FailedPrecondition, "MODEL_REFUSED", "");
     assert_eq!(model.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn the_window_of_the_model_confirms_or_refutes_a_likely_overflow() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 | 1 => {
+            let message =
+                "The conversation does not fit into the context window of this deployment.";
+            Script::status(
+                400,
+                &[],
+                &json!({"error": {"message": message}}).to_string(),
+            )
+        }
+        _ => found_it(request),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let small = app.conversation().await.chat("Anything?").await;
+    assert_eq!(small.attempts(), [], "far less than the window was sent");
+    assert_refused(small.end, Code::FailedPrecondition, "MODEL_REFUSED", "");
+    let conversation = app.conversation_with_tools().await;
+    let large = conversation.chat("And the thirteenth?").await;
+    assert_eq!(
+        (large.attempts(), large.text().as_str()),
+        (vec![TRUNCATED], "Found it.")
+    );
+    let metrics = app.http_client().get("/metrics").await.text;
+    let counted = r#"anneal_overflows_likely_total{rule="sense-measured"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+}
