@@ -68,8 +68,6 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("model", "generated"),
     ("too", "short"),
     ("this", "api"),
-    ("are", "left"),
-    ("left", "in"),
     ("left", "on"),
     ("assistant", "prefill"),
     ("message", "prefill"),
