@@ -49,8 +49,8 @@ pub struct ProviderAnswer<'a> {
     /// Sent tokens, counted much as the model's tokenizer does. A provider that counts far fewer
     /// has truncated the prompt.
     pub sent_tokens: Option<u64>,
-    /// The model's window in tokens, as far as it is known. An error in unknown words is no overflow
-    /// if far fewer tokens were sent.
+    /// The model's window in tokens, as far as it is known. An error in unknown words is no
+    /// overflow if far fewer tokens were sent.
     pub window_tokens: Option<u64>,
 }
 

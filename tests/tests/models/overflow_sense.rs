@@ -178,8 +178,8 @@ async fn a_learnt_window_confirms_or_refutes_an_error_in_unknown_words() {
         answer.is_overflow.then_some(answer.rule)
     };
     let unknown = "The conversation does not fit into the context window of this deployment.";
-    let known = "This model's maximum context length is 8192 tokens. However, your messages resulted \
-                 in 9000 tokens.";
+    let known = "This model's maximum context length is 8192 tokens. However, your messages \
+                 resulted in 9000 tokens.";
     let sense = Some("sense".to_owned());
     assert_eq!(classify(unknown, "a-model", Some(100)).await, sense);
     let certain = classify(known, "a-model", None).await;

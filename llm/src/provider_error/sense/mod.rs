@@ -366,8 +366,8 @@ fn is_input_too_long(reading: &Reading<'_>, at: usize) -> bool {
     is_input && is_alone && is_end
 }
 
-/// The rule of a likely overflow; None if far fewer tokens were sent than the limit that the message
-/// names, or than the model's window holds. `named`: the count of what was sent, in the message.
+/// The rule of a likely overflow; None if far fewer tokens were sent than the message names as the
+/// limit, or than the model's window holds. `named`: the count of what was sent, in the message.
 fn confirm(limit: u64, named: Option<u64>, size: RequestSize) -> Option<&'static str> {
     let Some(sent) = size.sent else {
         return Some("sense");
