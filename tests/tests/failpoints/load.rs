@@ -245,7 +245,8 @@ impl<'a> Load<'a> {
             .extend(ids.into_iter().zip(texts));
     }
 
-    /// Repeats a turn that the model does not answer, and stops it, until that has ended it.
+    /// Repeats a turn that the model does not answer, and stops it once the model has begun, until
+    /// that has ended it.
     async fn stop_turn(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::ChatRequest {
             conversation_id: id.to_owned(),
@@ -263,7 +264,7 @@ impl<'a> Load<'a> {
             let mut events = chats.chat(ask.clone()).await?.into_inner();
             while let Some(event) = events.message().await? {
                 match event.event {
-                    Some(Event::Started(_)) => {
+                    Some(Event::ReasoningDelta(_)) => {
                         chats.cancel_turn(stop.clone()).await?;
                     }
                     Some(Event::Done(done)) => return Ok(tonic::Response::new(done)),

@@ -100,7 +100,8 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     }
     let model = ScriptedModel::start(|request| {
         if request.raw.contains(UNANSWERED) {
-            Script::hang()
+            // The role is the first event. A thought alone is not kept.
+            Script::says(request, [Say::thought("Hm.")]).hanging_after(2)
         } else {
             Script::says(request, [Say::text(ANSWER)])
         }
