@@ -7,9 +7,8 @@ use crate::simulation::conversation::{SimulatedConversation, Violation};
 /// Whether a context has a stored message. Results without a call are left out, whatever is stored.
 pub(crate) fn has_stored_message(built: &pb::BuildContextResponse) -> bool {
     let mut messages = built.messages.iter();
-    messages.any(|message| {
-        message.segment() == pb::Segment::Tail && !message.message_ids.is_empty()
-    })
+    messages
+        .any(|message| message.segment() == pb::Segment::Tail && !message.message_ids.is_empty())
 }
 
 impl SimulatedConversation<'_> {

@@ -299,7 +299,9 @@ pub(crate) async fn build_and_check_context(
         .await?;
     let is_empty = !has_stored_message(&preview);
     if !is_empty && !simulated.has_standing_after(preview.boundary_message_id) {
-        return Err(format!("a context has a message that does not stand: {preview:?}"));
+        return Err(format!(
+            "a context has a message that does not stand: {preview:?}"
+        ));
     }
     let built = simulated
         .try_build_context(pb::BuildContextRequest::default())
