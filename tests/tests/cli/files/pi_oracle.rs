@@ -97,15 +97,18 @@ impl ExpectedContext {
     }
 
     /// Adds a result for each unanswered call before the next message, because providers refuse
-    /// calls without a result.
+    /// calls without a result. They are one message.
     fn add_missing_results(&mut self) {
+        let mut parts = Vec::new();
         for (id, call) in std::mem::take(&mut self.unanswered_calls) {
-            let part = json!({"answers": call, "text": "[no result]", "failed": true});
+            parts.push(json!({"answers": call, "text": "[no result]", "failed": true}));
+            self.record_difference("a call of an aborted turn is answered", id);
+        }
+        if !parts.is_empty() {
             self.messages.push(ComparedMessage {
                 role: Role::Tool,
-                parts: vec![part],
+                parts,
             });
-            self.record_difference("a call of an aborted turn is answered", id);
         }
     }
 
