@@ -46,7 +46,7 @@ pub enum Preparation {
 impl TailState {
     /// The last message before a compaction or a preparation is tried again that was given up: the
     /// tail must have grown by more than a quarter of its messages, and by more than
-    /// [`MIN_GROWTH`].
+    /// `MIN_GROWTH`.
     pub fn last_before_next_try(&self) -> MessageId {
         let growth = (self.figures.messages / 4).max(MIN_GROWTH);
         MessageId(self.last_message_id.0.saturating_add_unsigned(growth))

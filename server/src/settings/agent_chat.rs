@@ -50,7 +50,7 @@ pub struct AgentChatSettings {
     tools: Vec<Tool>,
 }
 
-/// No number is NaN: [`AgentChatSettings::check`] refuses it.
+/// No number is NaN: `AgentChatSettings::check` refuses it.
 impl Eq for AgentChatSettings {}
 
 /// Why a file of tools is refused.
