@@ -48,7 +48,7 @@ impl<'a> CallEnd<'a> {
         };
         let says_nothing = match failure {
             _ if failure.is_model_wide() => return Verdict::Fails(fault(failure)),
-            // What only seems to be an overflow may be another refusal.
+            // A likely overflow may be another refusal.
             CallFailure::Overflow { confidence, .. } => {
                 purpose != CallPurpose::Summary || *confidence == Confidence::Certain
             }

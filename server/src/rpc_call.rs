@@ -254,7 +254,7 @@ impl RpcCall {
         }
     }
 
-    /// What checks the caller's credential again after the call. None: callers need no credential.
+    /// Checks the caller's credential again after the call. None: callers need no credential.
     pub(crate) fn proof(&self) -> Option<Proof> {
         self.proof.clone()
     }

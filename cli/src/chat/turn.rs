@@ -39,7 +39,7 @@ pub(super) struct PendingTurn {
     earlier_answers: i32,
 }
 
-/// What a turn answers. A stored question is answered anew only if nobody has written to the
+/// The prompt of a turn. A stored question is answered anew only if nobody has written to the
 /// conversation since `last_message_id` was its newest message.
 #[derive(Debug, Clone)]
 pub(super) enum Prompt {

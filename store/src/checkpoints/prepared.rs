@@ -118,7 +118,7 @@ impl Store {
     }
 }
 
-/// What is stored if no checkpoint could be prepared: one without a summary.
+/// The row of a preparation without a result: a checkpoint without a summary.
 const fn failed_draft(
     separator: Option<MessageId>,
     previous: Option<MessageId>,

@@ -13,7 +13,7 @@ use pb::{CancelOutcome, chat_service_client::ChatServiceClient};
 
 use crate::anew::{expire_leases, start_server};
 
-/// What is left of a stop whose process has died.
+/// The rows that are left of a stop whose process has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     Nothing,

@@ -42,7 +42,7 @@ const HOT_CALLS: u32 = 10;
 /// Prompts of at most so many bytes are counted before they are sent.
 const COUNTED_BYTES: usize = 12_000;
 
-/// What a model's format adds to the results of tools.
+/// Tokens that a model's format adds to the results of tools.
 #[derive(Clone, Copy)]
 enum ResultTokens {
     None,
@@ -496,7 +496,7 @@ async fn pause(stage: &Stage, seconds: u64) {
     stage.provider.clock().advance(Duration::from_secs(seconds));
 }
 
-/// What is left of the cache after a pause.
+/// The part of the cache that is left after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     Nothing,

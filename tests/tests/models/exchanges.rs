@@ -187,7 +187,7 @@ fn shortened(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// What a model says to give this answer.
+/// The pieces with which a model gives this answer.
 pub(crate) fn says(answer: &pb::NewMessage) -> Vec<Say> {
     let parts = answer.parts.iter().filter_map(|part| part.part.as_ref());
     parts

@@ -77,7 +77,7 @@ impl Lifetime {
     }
 }
 
-/// What one mark has written.
+/// The entry that one mark has written.
 struct Entry {
     lifetime: Lifetime,
     /// The last second in which it can be read.

@@ -180,7 +180,7 @@ impl OpenAiCache {
 }
 
 impl Request {
-    /// What the request asks to be written.
+    /// The entries that the request asks for.
     fn written(&self) -> Vec<Prefix> {
         let questions = self.pieces.iter().rev().filter(|piece| piece.ends_question);
         let implicit = questions.take(usize::from(!self.is_explicit));

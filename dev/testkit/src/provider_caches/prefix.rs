@@ -89,7 +89,7 @@ impl<'c> PrefixReader<'c> {
         self.tokens += tokens;
     }
 
-    /// What was read so far.
+    /// The content that was read so far.
     pub(super) fn prefix(&self) -> Prefix {
         Prefix {
             hash: self.hasher.finish(),

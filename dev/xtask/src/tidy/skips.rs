@@ -23,7 +23,7 @@ const LINE: &str = "skipped:";
 /// Words of lines about tests that are skipped without their data.
 const ABSENCES: [&str; 3] = ["missing", "not here", "conversations"];
 
-/// What a file uses whose tests need the data.
+/// Names that a file uses if its tests need the data.
 const USES: [&str; 4] = [
     "TranscriptFolder",
     "find_test_data",

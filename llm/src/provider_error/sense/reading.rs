@@ -26,7 +26,7 @@ const MIN_UNNAMED: u64 = 512;
 /// A comparison that a message makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// What was sent is the larger side, or must be the smaller one.
+    /// The sent text is the larger side, or must be the smaller one.
     TooLarge,
     /// It does not fit, or must fit.
     DoesNotFit,

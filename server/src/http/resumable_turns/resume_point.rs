@@ -7,7 +7,7 @@
 //! message of the prompt (1), and 13 bytes of text (`t`) with the check `raY4`. Of a turn that
 //! answers a question anew it holds the number of that change (`g7`). Tags are `a` (the number of
 //! the attempt), `t` (text), `r` (reasoning), `c` (tool calls) and `e` (the end), in this order.
-//! What is zero is left out. With the amounts, any server finds the rest in a running turn or in a
+//! Zeros are left out. With the amounts, any server finds the rest in a running turn or in a
 //! stored answer. The checks, of four characters each, show whether that is the same answer. The
 //! request id is stored with the message, or with the change.
 

@@ -1,4 +1,4 @@
-//! What turns ask of the provider's cache, and what they say of it.
+//! Turns ask for the provider's cache, and report how it was used.
 
 use anneal_llm::provider::{Api, PromptCache};
 use anneal_testkit::{ReportedUsage, Script, ScriptedModel, TestApp, pb, prose};

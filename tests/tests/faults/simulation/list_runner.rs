@@ -59,7 +59,7 @@ struct ListRunner<'a> {
     number: u64,
     app: TestApp,
     db: PgConnection,
-    /// What the model of the app says.
+    /// The answers of the app's model.
     script: TurnScript,
     _model: ScriptedModel,
     _proxy: Option<Proxy>,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anneal_testkit::{Gate, ModelRequest, Say, Script, ScriptedModel};
 
-/// What the model says next, and what it was asked last. All clones are one.
+/// The model's next answer, and the last request to it. All clones are one.
 #[derive(Clone, Default)]
 pub(crate) struct TurnScript(Arc<Mutex<Scripted>>);
 
