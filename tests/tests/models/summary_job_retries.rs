@@ -1,7 +1,7 @@
 //! Jobs that call a model: retry times, breakers, quotas, rate limits, costs of failed calls and
 //! lost leases.
 
-use std::time::Duration;
+use std::{collections::HashSet, sync::Mutex, time::Duration};
 
 use anneal_core::{admission::BreakerSettings, job::MAX_ATTEMPTS};
 use anneal_testkit::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, pb};
@@ -237,9 +237,15 @@ async fn a_rate_limited_model_is_not_called_for_the_next_large_message() {
 
 #[tokio::test]
 async fn rate_limited_calls_among_many_are_retried_at_once() {
-    let model = ScriptedModel::start(|request| match request.nth % 3 {
-        1 => Script::status(429, &[("retry-after-ms", "1")], "{}"),
-        _ => Script::summarizes(request),
+    // Each call is rate-limited at most once: three times would postpone the job.
+    let limited_calls = Mutex::new(HashSet::new());
+    let model = ScriptedModel::start(move |request| {
+        let mut limited_calls = limited_calls.lock().expect("no thread panicked");
+        if request.nth % 3 == 1 && limited_calls.insert(request.raw.clone()) {
+            Script::status(429, &[("retry-after-ms", "1")], "{}")
+        } else {
+            Script::summarizes(request)
+        }
     })
     .await;
     let app = TestApp::start().await;

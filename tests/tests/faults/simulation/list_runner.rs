@@ -31,12 +31,30 @@ const LISTS: u32 = 16;
 pub(crate) struct SharedRun {
     pub(crate) seed: u64,
     pub(crate) began: Instant,
-    pub(crate) until: Instant,
+    pub(crate) end: RunEnd,
     /// Whether a thread has found a violation. The other threads then stop.
     pub(crate) violated: AtomicBool,
     /// The promise that is broken on purpose. The first violation ends the run, and no list is
     /// shortened.
     pub(crate) sabotage: Option<&'static Sabotage>,
+}
+
+/// When a run without a violation ends.
+pub(crate) enum RunEnd {
+    /// Before the first batch after this time.
+    At(Instant),
+    /// After each thread has run this many batches, however long that takes.
+    AfterBatches(u64),
+}
+
+impl RunEnd {
+    /// Whether a thread that has run this many batches ends.
+    fn is_reached(&self, batches: u64) -> bool {
+        match self {
+            Self::At(time) => Instant::now() >= *time,
+            Self::AfterBatches(most) => batches >= *most,
+        }
+    }
 }
 
 /// The number of the policy, and the operations.
@@ -70,7 +88,7 @@ struct ListRunner<'a> {
     shortening: Option<CheckSchedule>,
 }
 
-/// Runs lists in the thread with this number, until the time is over or another thread has found a
+/// Runs lists in the thread with this number, until the run's end is reached or another thread has found a
 /// violation. Returns how often each event has happened, or the violation that this thread has
 /// found and the shortened list.
 pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Result<Tally, Violation> {
@@ -109,7 +127,7 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Result<Tally, Violation
         }
     }));
     for batch in 0_u64.. {
-        if Instant::now() >= run.until || run.violated.load(Ordering::Relaxed) {
+        if run.end.is_reached(batch) || run.violated.load(Ordering::Relaxed) {
             break;
         }
         // The generator's seed has 32 bytes: three numbers of 8 bytes, then zeros.
