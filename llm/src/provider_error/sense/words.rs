@@ -37,9 +37,9 @@ pub(super) const OTHER_LIMITS: &[&str] = &[
     "storage", "disk", "percent", "array", "integer", "parameter", "parameters", "json", "schema",
     "regex", "parse", "parsing", "syntax", "decode", "url", "dimension", "dimensions",
     "temperature", "top_p", "top_k", "logprobs", "n_ctx_train", "n_ctx_per_seq", "config",
-    "cache", "cached", "caching", "field", "fields", "unknown", "unsupported", "unrecognized",
+    "cached", "caching", "field", "fields", "unknown", "unsupported", "unrecognized",
     "string", "strings", "device", "embedding", "embeddings", "rope", "checkpoint", "weights",
-    "trained", "training", "vocab", "vocabulary", "speculative", "json_schema", "response_format",
+    "vocab", "vocabulary", "speculative", "json_schema", "response_format",
     "logit_bias", "grammar", "best_of", "free", "beta",
     // Words before or within what a user wrote.
     "near", "how", "why", "explain", "my",
@@ -60,9 +60,7 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("stop", "sequence"),
     ("stop", "sequences"),
     ("usage", "limit"),
-    ("kv", "cache"),
     ("draft", "model"),
-    ("chat", "template"),
     ("prompt", "template"),
     ("than", "expected"),
     ("model", "generated"),
@@ -72,6 +70,10 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("assistant", "prefill"),
     ("message", "prefill"),
 ];
+
+/// Words for how a server or a model is set up. With a word for what was sent, they may only name
+/// the limit: "the prompt is longer than the slot of the cache".
+pub(super) const SETUP: &[&str] = &["trained", "training", "cache", "template"];
 
 /// Words of a message without a sent text that show another cause: use over time, tools, files.
 pub(super) const USES: &[&str] = &[
@@ -93,6 +95,7 @@ pub(super) const TOKENS: &[&str] = &[
     "tokens",
     "tok",
     "toks",
+    "positions",
     "n_tokens",
     "num_tokens",
     "total_tokens",
@@ -338,6 +341,15 @@ pub(super) const LIMITS: &[&str] = &[
     "bound",
     "threshold",
     "configured",
+    "room",
+    "sees",
+    "see",
+    "processes",
+    "process",
+    "covers",
+    "cover",
+    "ends",
+    "trained",
 ];
 
 /// Words that make a limit of a number before them.
@@ -406,6 +418,7 @@ pub(super) const AUXILIARIES: &[&str] = &[
     "would",
     "will",
     "of",
+    "for",
     "the",
     "this",
     "model",
@@ -430,11 +443,20 @@ pub(super) const SENT: &[&str] = &[
     "need",
     "takes",
     "be",
+    "occupy",
+    "occupies",
+    "count",
+    "counted",
+    "comes",
+    "come",
+    "amounts",
+    "amount",
+    "measures",
+    "encodes",
     "actual",
     "current",
     "currently",
     "measured",
-    "counted",
     "totals",
     "totaling",
     "totalling",
