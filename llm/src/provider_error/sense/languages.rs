@@ -10,7 +10,9 @@ const MIN_TERMS: usize = 2;
 /// stands for any ending. A longer term stands before its parts.
 type Terms = &'static [(&'static str, &'static str)];
 
-const LANGUAGES: &[Terms] = &[GERMAN, SPANISH, FRENCH, PORTUGUESE, ITALIAN, RUSSIAN];
+const LANGUAGES: &[Terms] = &[
+    GERMAN, DUTCH, SPANISH, FRENCH, PORTUGUESE, ITALIAN, RUSSIAN, POLISH,
+];
 
 #[rustfmt::skip]
 const GERMAN: Terms = &[
@@ -37,6 +39,23 @@ const GERMAN: Terms = &[
     ("werkzeug*", "tools"), ("schlussel", "key"), ("guthaben", "balance"),
     ("kontingent", "quota"), ("bitte", "please"), ("warten", "wait"), ("kurzen", "shorten"),
     ("nur", "only"), ("und", "and"), ("wurde", "was"), ("konto", "account"),
+];
+
+#[rustfmt::skip]
+const DUTCH: Terms = &[
+    ("contextvenster*", "context window"), ("contextlengte", "context length"),
+    ("contextlimiet", "context limit"), ("tokenlimiet", "token limit"), ("verzoeken", "requests"),
+    ("verzoek", "request"), ("aanvraag", "request"), ("invoer", "input"), ("bericht*", "messages"),
+    ("gesprek*", "conversation"), ("geschiedenis", "history"), ("overschrijd*", "exceeds"),
+    ("overschreden", "exceeded"), ("te lang", "too long"), ("te groot", "too large"),
+    ("te veel", "too many"), ("langer dan", "longer than"), ("groter dan", "larger than"),
+    ("meer dan", "more than"), ("past niet", "does not fit"), ("passen niet", "does not fit"),
+    ("bevat*", "contains"), ("heeft", "has"), ("maximaal", "maximum"), ("maximale", "maximum"),
+    ("accepteert", "accepts"), ("toegestaan", "allowed"), ("limiet", "limit"), ("het", "the"),
+    ("de", "the"), ("van", "of"), ("je", "your"), ("uw", "your"), ("voor", "for"),
+    ("uitvoer", "output"), ("antwoord", "answer"), ("tekens", "characters"),
+    ("afbeelding*", "image"), ("bestand*", "file"), ("minuut", "minute"), ("seconden", "seconds"),
+    ("dag", "day"), ("sleutel", "key"), ("saldo", "balance"), ("slechts", "only"),
 ];
 
 #[rustfmt::skip]
@@ -159,6 +178,24 @@ const RUSSIAN: Terms = &[
     ("сократите", "shorten"),
 ];
 
+#[rustfmt::skip]
+const POLISH: Terms = &[
+    ("okn* kontekstu", "context window"), ("okn* kontekstow*", "context window"),
+    ("długos* kontekstu", "context length"), ("limit* kontekstu", "context limit"),
+    ("limit* tokenow", "token limit"), ("limit* zadan", "rate limit"), ("kontekst*", "context"),
+    ("przekracz*", "exceeds"), ("przekroczy*", "exceeds"), ("przekroczon*", "exceeded"),
+    ("za dług*", "too long"), ("zbyt dług*", "too long"), ("za duz*", "too large"),
+    ("zbyt duz*", "too large"), ("zbyt wiele", "too many"), ("nie miesci*", "does not fit"),
+    ("dłuzsz* niz", "longer than"), ("wiekszy niz", "larger than"), ("wiecej niz", "more than"),
+    ("zapytani*", "request"), ("zadani*", "request"), ("wejsci*", "input"),
+    ("wiadomos*", "messages"), ("rozmow*", "conversation"), ("histori*", "history"),
+    ("token*", "tokens"), ("modelu", "model"), ("zawiera", "contains"), ("maksym*", "maximum"),
+    ("limit*", "limit"), ("znakow", "characters"), ("obraz*", "image"), ("plik*", "file"),
+    ("minut*", "minute"), ("sekund*", "seconds"), ("dzien*", "day"), ("klucz*", "key"),
+    ("wyjsci*", "output"), ("odpowied*", "answer"), ("narzedzi*", "tools"), ("twoj*", "your"),
+    ("jest", "is"), ("dla", "for"), ("w", "in"), ("tylko", "only"),
+];
+
 /// Terms of languages that set no spaces between words, or join particles to them. A longer term
 /// stands before its parts, the particles at the end. Where a language may set its verb at the end,
 /// "exceeded" stands for it, which is understood there, too.
@@ -264,12 +301,15 @@ fn words_of(text: &str) -> Vec<WordAt> {
 
 const fn without_accent(letter: char) -> char {
     match letter {
-        'à' | 'á' | 'â' | 'ã' | 'ä' => 'a',
-        'ç' => 'c',
-        'è' | 'é' | 'ê' | 'ë' => 'e',
+        'à' | 'á' | 'â' | 'ã' | 'ä' | 'ą' => 'a',
+        'ç' | 'ć' => 'c',
+        'è' | 'é' | 'ê' | 'ë' | 'ę' => 'e',
         'ì' | 'í' | 'î' | 'ï' => 'i',
+        'ñ' | 'ń' => 'n',
         'ò' | 'ó' | 'ô' | 'õ' | 'ö' => 'o',
+        'ś' => 's',
         'ù' | 'ú' | 'û' | 'ü' => 'u',
+        'ź' | 'ż' => 'z',
         other => other,
     }
 }

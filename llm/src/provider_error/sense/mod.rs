@@ -290,10 +290,12 @@ fn exceeds_window(reading: &Reading<'_>, at: usize, has_limit: bool) -> bool {
     if is_context_after() && (0..at).any(counts_tokens) {
         return true;
     }
-    // "Tokens in the request exceed max tokens."
+    // "Tokens in the request exceed max tokens", "the prompt exceeds the maximum of tokens".
     let has_input = reading.inputs.iter().any(|found| *found < at);
+    let has_text = reading.texts().any(|found| found < at);
     let has_limit_of_tokens = (at + 1..=at + OBJECT_WORDS).any(|at| reading.is_max_tokens(at));
-    if has_input && has_limit_of_tokens && (0..at).any(counts_tokens) {
+    let is_of_tokens = has_input && (0..at).any(counts_tokens);
+    if has_limit_of_tokens && (is_of_tokens || (has_text && reading.outputs.is_empty())) {
         return true;
     }
     // "Exceeds the context window": the subject is the request.

@@ -253,9 +253,12 @@ impl<'t> Reading<'t> {
         self.has_word(&["sequence", "context", "ctx", "input_ids", "token_ids"])
     }
 
-    /// Whether this is the first word of "max tokens".
+    /// Whether this is the first word of "max tokens" or "maximum number of tokens".
     pub(super) fn is_max_tokens(&self, at: usize) -> bool {
-        matches!(self.word(at), "max" | "maximum") && words::is_token_unit(self.word(at + 1))
+        let is_number =
+            matches!(self.word(at + 1), "number" | "count") && self.word(at + 2) == "of";
+        let unit = at + if is_number { 3 } else { 1 };
+        matches!(self.word(at), "max" | "maximum") && words::is_token_unit(self.word(unit))
     }
 
     /// Whether a word shows that the error is not about the length of a context.
@@ -366,14 +369,21 @@ impl<'t> Reading<'t> {
             return None;
         };
         // "Exceeded by 300 tokens" gives a difference, "after 300 tokens" a place.
-        let is_difference = self.word(at + 1) == "more" && self.word(at + 2) == "than";
-        if matches!(self.word_before(at, 1), "by" | "after") || is_difference {
+        let is_before = matches!(self.word_before(at, 1), "by" | "after");
+        if is_before || self.is_difference(at) {
             return None;
         }
         let (unit, role) = (self.unit(at), self.role(at));
         let is_unknown =
             value < MIN_UNNAMED && unit == Unit::Unnamed && role.is_none() && !self.has_sum;
         (unit != Unit::Other && !is_unknown).then_some(Measure { value, role, unit })
+    }
+
+    /// "33 more than", "700 tokens fewer than": the number at this place is a difference.
+    pub(super) fn is_difference(&self, at: usize) -> bool {
+        let is_counted = words::is_token_unit(self.word(at + 1));
+        let word = at + 1 + usize::from(is_counted);
+        matches!(self.word(word), "more" | "fewer" | "less") && self.word(word + 1) == "than"
     }
 
     /// Whether the number at this place counts something else than tokens, by its unit or because no
@@ -508,7 +518,11 @@ impl<'t> Reading<'t> {
                     // "Your messages add up to 9000 tokens", and so do these.
                     let is_addition = word == "up"
                         && matches!(self.word_before(place, 1), "add" | "adds" | "sum" | "sums");
-                    if is_addition && role.is_none() {
+                    // "The model cannot process 9000 tokens", either.
+                    let is_refused = words::TAKES.contains(&word)
+                        && self.is_denied(place)
+                        && (word != "fit" || place + 1 == at);
+                    if (is_addition || is_refused) && role.is_none() {
                         return Some(Role::Sent);
                     }
                     let is_limit = !is_future

@@ -120,6 +120,24 @@ fn a_count_of_something_else_is_no_length() {
 }
 
 #[test]
+fn a_limit_may_be_a_number_of_tokens() {
+    check(
+        &[
+            "Your input exceeds the maximum number of tokens of this model.",
+            "Cannot process 9000 tokens of input with a context window of 8192 tokens.",
+            "9000 prompt tokens do not fit into 8192.",
+            "The model's context window has 8192 tokens, 700 fewer than your prompt needs.",
+        ],
+        &[
+            "Your output exceeds the maximum number of tokens of this model.",
+            "Your input exceeds the maximum number of tools of this model.",
+            "Cannot process 8000 tokens of input with a context window of 8192 tokens.",
+            "The model's context window has 8192 tokens, 700 more than your prompt needs.",
+        ],
+    );
+}
+
+#[test]
 fn a_setup_may_name_the_limit_of_a_prompt() {
     check(
         &[
@@ -142,6 +160,8 @@ fn terms_of_other_languages_are_understood() {
             "Der Prompt ist mit 9.114 Token zu lang: das Kontextfenster des Modells fasst 8.192 Token.",
             "Le contexte du mod\u{e8}le est limit\u{e9} \u{e0} 32 768 tokens ; votre conversation en compte 40 112.",
             "El prompt supera la ventana de contexto del modelo.",
+            "De prompt bevat 9000 tokens, maar het model accepteert er maximaal 8192.",
+            "Rozmowa nie mie\u{15b}ci si\u{119} w oknie kontekstu modelu.",
             "A conversa ultrapassa a janela de contexto do modelo.",
         ],
         &[

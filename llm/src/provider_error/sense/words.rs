@@ -10,7 +10,7 @@ pub(super) const UNRELATED: &[&str] = &[
     "throttled", "throttling", "quota", "quotas", "tpm", "rpm", "tpd", "rpd", "credit", "credits",
     "balance", "billing", "payment", "plan", "subscription", "tier", "trial", "organization",
     "organisation", "account", "afford", "budget", "cost", "spend", "concurrent", "concurrency",
-    "queue",
+    "queue", "overloaded", "flight",
     // Time and credentials.
     "deadline", "timeout", "timed", "ms", "expired", "expires", "expire", "key", "keys", "api_key",
     "apikey", "bearer", "jwt", "csrf", "oauth", "authentication", "authorization", "unauthorized",
@@ -20,7 +20,7 @@ pub(super) const UNRELATED: &[&str] = &[
     "policy", "policies", "moderation", "safety", "guardrail", "guardrails", "jailbreak",
     "filtered", "blocked", "flagged", "violation", "violations",
     // Reports of what somebody wrote.
-    "said", "says", "wrote",
+    "said", "says", "wrote", "replied", "answered",
     // Limits of an account.
     "wallet", "included", "project", "upgrade",
     // Too little of something.
@@ -64,6 +64,7 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("prompt", "template"),
     ("than", "expected"),
     ("model", "generated"),
+    ("model", "returned"),
     ("too", "short"),
     ("this", "api"),
     ("left", "on"),
@@ -149,7 +150,7 @@ pub(super) const DETERMINERS: &[&str] = &[
     "the", "a", "your", "this", "that", "its", "our", "user", "user's", "system", "total", "whole",
     "entire", "full", "current", "chat", "input", "combined", "provided", "supplied", "submitted",
     "given", "assembled", "rendered", "resulting", "final", "error", "sorry", "oops", "length",
-    "size", "of", "and",
+    "size", "of", "and", "conversation", "message", "messages", "prompt",
 ];
 
 /// Words for what the model writes, and parameters that limit it.
@@ -343,11 +344,10 @@ pub(super) const LIMITS: &[&str] = &[
     "configured",
     "room",
     "sees",
-    "see",
     "processes",
-    "process",
     "covers",
-    "cover",
+    "tops",
+    "maxes",
     "ends",
     "trained",
 ];
@@ -496,6 +496,18 @@ pub(super) const NOT: &[&str] = &[
     "never",
     "no",
     "too",
+];
+
+/// Verbs of a model that takes a text. Denied, they say of a number after them that it was sent.
+pub(super) const TAKES: &[&str] = &[
+    "process",
+    "handle",
+    "accept",
+    "read",
+    "take",
+    "hold",
+    "fit",
+    "accommodate",
 ];
 
 /// Words that say that there is none of the room after them, or too little.
