@@ -170,9 +170,14 @@ fn compare_numbers(reading: &Reading<'_>, values: &[u64]) -> Option<(u64, u64)> 
         .copied()
         .filter(|limit| *limit < largest)
         .max();
+    // "A capacity of 9000 tokens exceeds 8192 available" is about no text.
+    let says_of_sent = reading.says_too_large()
+        && (!reading.inputs.is_empty()
+            || reading.is_compared_by_sign()
+            || reading.exceeded_window().is_some());
     let limit = match smaller_limit {
         // The words say which number is the limit. If they say it of both, a comparison decides.
-        Some(limit) if reading.says_too_large() || !limits.contains(&largest) => limit,
+        Some(limit) if says_of_sent || !limits.contains(&largest) => limit,
         // Prompt and output exceed the limit only together.
         None if has_output && !limits.is_empty() => largest,
         None if limits.is_empty() && reading.says_too_large() => values[values.len() - 2],
@@ -250,6 +255,7 @@ fn names_a_window(reading: &Reading<'_>, has_limit: bool) -> bool {
     relations.any(|(relation, at)| match relation {
         Relation::TooLarge | Relation::DoesNotFit => {
             exceeds_window(reading, at, has_limit)
+                || reaches_window(reading, at)
                 || (relation == Relation::DoesNotFit && holds_too_little(reading, at))
                 || is_exceeded_window(reading, at)
                 || has_too_many_tokens(reading, at)
@@ -270,6 +276,19 @@ fn names_a_window(reading: &Reading<'_>, has_limit: bool) -> bool {
                 || reading.texts().any(is_text)
         }
     })
+}
+
+/// "You reached the context limit of this conversation", "could not fit the prompt into the context
+/// window".
+fn reaches_window(reading: &Reading<'_>, at: usize) -> bool {
+    let mut windows = reading.windows.iter().filter(|found| **found > at);
+    let is_text = |found: usize| !CONTEXTS.contains(&reading.word(found));
+    let has_text = match reading.word(at) {
+        "reached" | "reaches" | "hit" | "hits" => reading.texts().any(is_text),
+        "fit" | "fits" | "accommodate" => reading.texts().any(|found| found > at),
+        _ => false,
+    };
+    has_text && windows.any(|found| reading.is_context_window(*found))
 }
 
 /// Whether what was sent stands before the comparison at this place, and a window after it.

@@ -444,6 +444,11 @@ impl<'t> Reading<'t> {
         self.role_by_words_after(at).or_else(|| {
             if self.is_whole_of_part(at) {
                 Some(Role::Limit)
+            } else if self.tokens.get(at + 1) == Some(&Token::Sign('/'))
+                && self.is_number(at + 2)
+                && self.is_whole_of_part(at + 2)
+            {
+                Some(Role::Sent)
             } else {
                 self.role_by_words_before(at)
             }
@@ -522,7 +527,16 @@ impl<'t> Reading<'t> {
                     let is_refused = words::TAKES.contains(&word)
                         && self.is_denied(place)
                         && (word != "fit" || place + 1 == at);
-                    if (is_addition || is_refused) && role.is_none() {
+                    // "The model has 8192 tokens" gives a limit, "the prompt takes 9000" none.
+                    let owner = self.word_before(place, 1);
+                    let is_of_model = matches!(word, "has" | "have") && owner == "model";
+                    if is_of_model && role.is_none() {
+                        return Some(Role::Limit);
+                    }
+                    let is_of_text = matches!(word, "takes" | "take")
+                        && words::INPUTS.contains(&owner)
+                        && !matches!(owner, "context" | "ctx");
+                    if (is_addition || is_refused || is_of_text) && role.is_none() {
                         return Some(Role::Sent);
                     }
                     let is_limit = !is_future

@@ -138,6 +138,26 @@ fn a_limit_may_be_a_number_of_tokens() {
 }
 
 #[test]
+fn the_owner_of_a_number_gives_its_role() {
+    check(
+        &[
+            "9000/8192 prompt tokens",
+            "The model has 8,192 tokens of context, and the messages come to 9,000.",
+            "Only 8192 tokens of context are available; the prompt takes 9000.",
+            "You have reached the context limit of this conversation.",
+            "Could not fit the prompt into the context window",
+        ],
+        &[
+            "8000/8192 prompt tokens",
+            "The model has 8,192 tokens of context, and the messages come to 8,000.",
+            "Deployment capacity of 9000 tokens exceeds 8192 available.",
+            "You have reached the limit of this conversation.",
+            "Could not fit the widget into the context window",
+        ],
+    );
+}
+
+#[test]
 fn a_setup_may_name_the_limit_of_a_prompt() {
     check(
         &[
