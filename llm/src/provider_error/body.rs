@@ -2,12 +2,19 @@
 
 use serde_json::{Deserializer, Value};
 
+/// Most bytes of a page whose text is read.
+const MAX_PAGE_BYTES: usize = 8_192;
+/// Elements whose text is not shown on the page itself.
+const HIDDEN_TAGS: [&str; 4] = ["head", "title", "script", "style"];
+/// Elements that are part of a line.
+const INLINE_TAGS: [&str; 8] = ["a", "b", "i", "em", "strong", "span", "code", "tt"];
+
 /// A parsed body.
 #[derive(Debug, PartialEq)]
 pub(super) enum Body<'b> {
     Empty,
     /// HTML, from a proxy before the provider.
-    Html,
+    Html(&'b str),
     PlainText(&'b str),
     Json(Value),
     /// Server-sent events, or several JSON documents, usually one per line.
@@ -38,7 +45,7 @@ pub(super) fn parse<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
     if text.is_empty() {
         Body::Empty
     } else if is_markup(text) || content_type.is_some_and(|kind| is_html(kind.as_bytes())) {
-        Body::Html
+        Body::Html(text)
     } else if is_events(text) {
         Body::Stream(events(text))
     } else if text.starts_with(['{', '[', '"']) {
@@ -60,6 +67,46 @@ pub(crate) fn is_html(content_type: &[u8]) -> bool {
     let kind = content_type.trim_ascii_start();
     kind.get(.."text/html".len())
         .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/html"))
+}
+
+/// The text of a page without its head, scripts and tags. Every tag ends a sentence, except one of
+/// a part of a line.
+pub(super) fn text_of_page(markup: &str) -> String {
+    let mut text = String::new();
+    let mut rest = &markup[..markup.floor_char_boundary(MAX_PAGE_BYTES)];
+    while let Some((before, tag)) = rest.split_once('<') {
+        text.push_str(before);
+        let end = tag.find(|next: char| !next.is_ascii_alphanumeric() && next != '/');
+        let name = &tag[..end.unwrap_or(tag.len())];
+        let is_named = |other: &&&str| other.eq_ignore_ascii_case(name);
+        let closing = if tag.starts_with("!--") { "-->" } else { ">" };
+        rest = tag.split_once(closing).map_or("", |(_, rest)| rest);
+        if let Some(hidden) = HIDDEN_TAGS.iter().find(is_named) {
+            rest = after_element(hidden, rest);
+        }
+        let is_in_line = INLINE_TAGS
+            .iter()
+            .any(|other| other.eq_ignore_ascii_case(name.trim_start_matches('/')));
+        if !is_in_line && text.ends_with(|last: char| !last.is_whitespace()) {
+            let ends = text.ends_with(['.', '!', '?', ':']);
+            text.push_str(if ends { " " } else { ". " });
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+/// The markup after the end tag of an element, whose text is not shown.
+fn after_element<'m>(name: &str, markup: &'m str) -> &'m str {
+    let mut tags = markup.match_indices("</");
+    let end = tags.find(|(at, _)| {
+        let tag = &markup.as_bytes()[at + 2..];
+        tag.get(..name.len())
+            .is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes()))
+    });
+    end.map_or("", |(at, _)| {
+        markup[at..].split_once('>').map_or("", |(_, rest)| rest)
+    })
 }
 
 fn is_events(text: &str) -> bool {
@@ -150,10 +197,10 @@ mod tests {
             "</p>",
             "<?xml version=\"1.0\"?>",
         ] {
-            assert_eq!(parse(page, None), Body::Html, "{page}");
+            assert_eq!(parse(page, None), Body::Html(page), "{page}");
         }
         for kind in ["text/html; charset=utf-8", "Text/HTML"] {
-            assert_eq!(parse("sorry", Some(kind)), Body::Html, "{kind}");
+            assert_eq!(parse("sorry", Some(kind)), Body::Html("sorry"), "{kind}");
         }
         for text in ["<400> InternalError.Algo: too long", "<", "< 3 tokens"] {
             assert_eq!(parse(text, Some("text/plain")), Body::PlainText(text));
@@ -166,6 +213,24 @@ mod tests {
         assert_eq!(parse("{broken", None), Body::PlainText("{broken"));
         let deep = "[".repeat(100_000);
         assert_eq!(parse(&deep, None), Body::PlainText(&deep));
+    }
+
+    #[test]
+    fn a_page_is_read_without_its_head_and_tags() {
+        for (page, text) in [
+            (
+                "<html><head><title>400</title></head><h1>Bad <b>one</b></h1><p>Too long.</p>",
+                "Bad one. Too long. ",
+            ),
+            ("<body>a<br/>b<header>c</header></body>", "a. b. c. "),
+            ("<SCRIPT>a</b></script >d", "d"),
+            ("<!-- a > b -->c<p title='x'>d<", "c. d. "),
+            ("<title>open", ""),
+            ("sorry", "sorry"),
+        ] {
+            assert_eq!(text_of_page(page), text, "{page}");
+        }
+        assert!(text_of_page(&"word ".repeat(10_000)).len() <= MAX_PAGE_BYTES);
     }
 
     #[test]

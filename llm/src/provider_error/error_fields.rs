@@ -64,6 +64,14 @@ pub(super) fn from_failure(value: &Value) -> ErrorFields {
     })
 }
 
+/// The error of a page that is shown instead of an answer. Its text is read for its sense only.
+pub(super) fn from_page(text: String) -> ErrorFields {
+    ErrorFields {
+        asides: vec![text],
+        ..ErrorFields::default()
+    }
+}
+
 /// The error in a body that may also be an answer; None if no field marks an error.
 pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
     let fields = match value {
@@ -75,6 +83,9 @@ pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
     if let Some(error) = error_in(fields) {
         found.take_codes(fields);
         found.take(error, MAX_LAYERS);
+        if let Some(by_field) = fields.get("errors").and_then(Value::as_object) {
+            found.take_by_field(by_field);
+        }
         // `{"status": 400, "error": "Bad Request", "message": "…"}`
         let is_name = !error.is_object() && !error.is_array();
         if let Some(message) = fields
@@ -222,6 +233,16 @@ impl ErrorFields {
                 self.take(inner, layers);
             }
         }
+        // JSON:API and problem details name an error in a title.
+        let is_titled = ["status", "detail"]
+            .iter()
+            .any(|key| fields.contains_key(*key));
+        if let Some(title) = fields
+            .get("title")
+            .filter(|text| is_titled && text.is_string())
+        {
+            self.take_aside(title, layers);
+        }
         match fields.get("detail") {
             Some(Value::Array(list)) => list
                 .iter()
@@ -246,6 +267,26 @@ impl ErrorFields {
             .and_then(|metadata| metadata.get("raw"))
         {
             self.take(raw, layers);
+        }
+    }
+
+    /// Reads texts by the field of the request that they are about: `{"prompt": ["is too long"]}`.
+    /// Such a text may go on with the name of its field.
+    fn take_by_field(&mut self, by_field: &Map<String, Value>) {
+        for (field, texts) in by_field.iter().take(MAX_LIST_ENTRIES) {
+            let texts = texts
+                .as_array()
+                .into_iter()
+                .flatten()
+                .take(MAX_LIST_ENTRIES);
+            for text in texts.filter_map(Value::as_str) {
+                let goes_on = text.starts_with(|first: char| first.is_ascii_lowercase());
+                self.asides.push(if goes_on {
+                    format!("{field} {text}")
+                } else {
+                    text.to_owned()
+                });
+            }
         }
     }
 
@@ -357,6 +398,8 @@ mod tests {
             json!({"detail": ["long"]}),
             json!({"Error": {"Message": "long"}}),
             json!({"fault": {"faultstring": "long"}}),
+            json!({"errors": [{"status": "400", "title": "long"}]}),
+            json!({"title": "long", "detail": "bad", "status": 400}),
             json!({"error": "HTTP 400: {\"detail\": \"long\"}"}),
             json!({"error": format!("Upstream Error (500): {quoted}")}),
             json!({"error": format!("Provider x returned status 400 - [{quoted}]")}),
@@ -368,6 +411,15 @@ mod tests {
     }
 
     #[test]
+    fn a_text_by_field_may_go_on_with_its_name() {
+        let body = json!({"errors": {
+            "prompt": ["is too long", "The prompt is bad"], "code": 5, "inner": {"a": ["b"]},
+        }});
+        let found = from_failure(&body);
+        assert_eq!(found.asides, ["prompt is too long", "The prompt is bad"]);
+    }
+
+    #[test]
     fn what_the_caller_may_have_sent_is_no_aside() {
         let quoted = json!({"message": "long", "code": 1}).to_string();
         let limited = json!({"error": {"code": "rate_limited", "message": "long"}}).to_string();
@@ -375,6 +427,8 @@ mod tests {
             json!({"error": {"message": "bad", "innererror": {"message": "long"}}}),
             json!({"detail": [{"msg": "long", "input": "long"}]}),
             json!({"detail": [{"msg": "long", "type": "literal_error"}]}),
+            json!({"error": {"message": "bad"}, "title": "long"}),
+            json!({"title": "long", "messages": ["long"]}),
             json!({"error": format!("Parse error: {quoted}")}),
             json!({"error": format!("Error near: {quoted}")}),
             json!({"error": format!("See {quoted}")}),

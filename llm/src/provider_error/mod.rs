@@ -253,7 +253,8 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         Body::Empty if matches!(answer.status, 400 | 413) => {
             Classification::new(OverflowKind::Input, "status-without-body")
         }
-        Body::Empty | Body::Html => verdict(ErrorFields::default()),
+        Body::Empty => verdict(ErrorFields::default()),
+        Body::Html(page) => verdict(error_fields::from_page(body::text_of_page(page))),
         Body::PlainText(words) => {
             verdict(error_fields::from_failure(&serde_json::Value::from(*words)))
         }
@@ -280,7 +281,7 @@ fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
     };
     let error = match body {
         Body::Empty => return Classification::new(OverflowKind::Silent, "empty-body"),
-        Body::Html | Body::PlainText(_) => {
+        Body::Html(_) | Body::PlainText(_) => {
             return Classification::new(OverflowKind::NotOverflow, "unknown-answer");
         }
         Body::Json(value) => error_fields::from_answer(value).map(verdict),

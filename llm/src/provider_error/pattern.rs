@@ -170,7 +170,7 @@ pub(super) fn number(text: &str) -> Option<(Option<u64>, &str)> {
     // digits. So `8192, 3` and `8192,300` begin with the number 8192, and `1,204800` with 1.
     let group_start = |rest: &str| {
         let group = rest
-            .strip_prefix([',', '.', '_', '\'', '\u{a0}', '\u{202f}'])
+            .strip_prefix([',', '.', '_', '\'', '\u{a0}', '\u{2009}', '\u{202f}'])
             .filter(|_| leading <= 3)?;
         (digits(group) == 3).then(|| rest.len() - group.len())
     };

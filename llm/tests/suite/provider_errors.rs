@@ -232,11 +232,13 @@ fn other_fields_of_a_body_are_not_read() {
         assert_eq!(verdict(400, &body.to_string()).kind, NotOverflow, "{body}");
     }
     for page in [
-        format!("<html><body>{text}</body></html>"),
-        format!("<!doctype html>\n<pre>{text}</pre>"),
+        format!("<html><head><title>{text}</title></head><body>Bad Request</body></html>"),
+        format!("<html><script>{text}</script><body>Bad Request</body></html>"),
+        format!("<!doctype html>\n<p class='{text}'>Bad Request</p>"),
+        format!("<!-- {text} -->"),
     ] {
-        assert_eq!(verdict(400, &page).kind, NotOverflow);
-        assert_eq!(verdict(413, &page).kind, Bytes);
+        assert_eq!(verdict(400, &page).kind, NotOverflow, "{page}");
+        assert_eq!(verdict(413, &page).kind, Bytes, "{page}");
     }
     for answer in [
         json!({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}], "error": null}),

@@ -129,6 +129,21 @@ fn an_overflow_that_an_error_quotes_is_none() {
     }
 }
 
+#[test]
+fn the_text_of_a_page_is_read_for_its_sense() {
+    let text = "prompt is too long: 200251 tokens > 200000 maximum";
+    for page in [
+        format!("<html><body>{text}</body></html>"),
+        format!("<!doctype html>\n<pre>{text}</pre>"),
+        format!("<html><head><title>400</title></head><h1>Bad Request</h1><p>{text}</p></html>"),
+    ] {
+        let found = verdict(400, &page);
+        assert_eq!(found.confidence, Confidence::Likely, "{page}");
+        assert_eq!(found.kind, OverflowKind::Input, "{page}");
+        assert_eq!(found.limit_tokens, None, "{page}");
+    }
+}
+
 #[tokio::test]
 async fn a_likely_overflow_is_answered_as_one_and_its_window_is_not_learnt() {
     let app = TestApp::start().await;

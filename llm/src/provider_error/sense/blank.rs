@@ -1,7 +1,7 @@
-//! Removes from a message what may quote a user, and prepares the rest: lower case, Chinese and
-//! Japanese terms in English, the first sentences.
+//! Removes from a message what may quote a user, and prepares the rest: lower case, terms of other
+//! languages in English, the first sentences.
 
-use super::tokens::is_word_char;
+use super::{languages::translate, tokens::is_word_char};
 
 /// Bytes of a message that are read.
 const MAX_BYTES: usize = 1_200;
@@ -43,73 +43,37 @@ const ABBREVIATIONS: &[&str] = &["max", "approx", "vs", "est", "incl", "e.g", "i
 /// Most sentences that are read.
 const SENTENCES: usize = 3;
 
-/// Chinese and Japanese terms of error messages; a longer one before its parts.
-#[rustfmt::skip]
-const TERMS: &[(&str, &str)] = &[
-    ("\u{4e0a}\u{4e0b}\u{6587}\u{7a97}\u{53e3}", " context window "),
-    ("\u{4e0a}\u{4e0b}\u{6587}\u{957f}\u{5ea6}", " context length "),
-    ("\u{4e0a}\u{4e0b}\u{6587}", " context window "),
-    ("\u{89e3}\u{6790}", " parsing "),
-    ("\u{8d85}\u{957f}", " too long "),
-    ("\u{592a}\u{5927}", " too large "),
-    ("\u{8fc7}\u{5927}", " too large "),
-    ("\u{8fc7}\u{591a}", " too many "),
-    ("\u{592a}\u{591a}", " too many "),
-    ("\u{957f}\u{5ea6}", " length "),
-    ("\u{6a21}\u{578b}", " model "),
-    ("\u{652f}\u{6301}", " supports "),
-    ("\u{7f29}\u{77ed}", " shorten "),
-    ("\u{51cf}\u{5c11}", " reduce "),
-    ("\u{5b9e}\u{9645}", " got "),
-    ("\u{4e2a}", " "),
-    ("\u{30b3}\u{30f3}\u{30c6}\u{30ad}\u{30b9}\u{30c8}", " context window "),
-    ("\u{30d7}\u{30ed}\u{30f3}\u{30d7}\u{30c8}", " prompt "),
-    ("\u{30c8}\u{30fc}\u{30af}\u{30f3}", " tokens "),
-    ("\u{5165}\u{529b}", " input "),
-    ("\u{51fa}\u{529b}", " output "),
-    ("\u{8d85}\u{3048}", " exceeds "),
-    ("\u{9577}\u{3059}\u{304e}", " too long "),
-    ("\u{8d85}\u{8fc7}", " exceeds "),
-    ("\u{8d85}\u{51fa}", " exceeds "),
-    ("\u{5927}\u{4e8e}", " exceeds "),
-    ("\u{8fc7}\u{957f}", " too long "),
-    ("\u{592a}\u{957f}", " too long "),
-    ("\u{8f93}\u{5165}", " input "),
-    ("\u{63d0}\u{793a}\u{8bcd}", " prompt "),
-    ("\u{63d0}\u{793a}", " prompt "),
-    ("\u{6700}\u{5927}", " maximum "),
-    ("\u{9650}\u{5236}", " limit "),
-    ("\u{4e0a}\u{9650}", " limit "),
-    ("\u{8bf7}\u{6c42}", " request "),
-    ("\u{6d88}\u{606f}", " messages "),
-    ("\u{5bf9}\u{8bdd}", " conversation "),
-    ("\u{4ee4}\u{724c}", " tokens "),
-    ("\u{5206}\u{949f}", " minute "),
-    ("\u{989d}\u{5ea6}", " quota "),
-    ("\u{4f59}\u{989d}", " balance "),
-    ("\u{914d}\u{989d}", " quota "),
-    ("\u{5b57}\u{7b26}", " characters "),
-    ("\u{5b57}\u{8282}", " bytes "),
-    ("\u{56fe}\u{7247}", " image "),
-    ("\u{8f93}\u{51fa}", " output "),
-    ("\u{6587}\u{4ef6}", " file "),
-];
-
 /// The message without JSON, quotations and what follows an introduction, in lower case. The name
 /// in a quotation of one word stays.
 pub(super) fn prepare(message: &str) -> String {
     let read = &message[..message.floor_char_boundary(MAX_BYTES)];
-    let text = without_quotations(&without_json(read.trim())).to_lowercase();
-    let mut text = before_introduction(&text).to_owned();
-    if !text.is_ascii() {
-        for (term, english) in TERMS {
-            text = text.replace(term, english);
-        }
-    }
+    let text = without_quotations(&without_json(read.trim()));
+    let text = with_parted_sentences(&text).to_lowercase();
+    let mut text = translate(before_introduction(&text));
     if let Some((end, _)) = text.char_indices().nth(MAX_CHARS) {
         text.truncate(end);
     }
     text
+}
+
+/// The text with a space between two sentences that are joined: "the documentation.Request 9000".
+fn with_parted_sentences(text: &str) -> String {
+    let mut parted = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((sentence, following)) = rest.split_once('.') {
+        parted.push_str(sentence);
+        parted.push('.');
+        let word = following.find(|next: char| !next.is_ascii_alphabetic());
+        let is_sentence = sentence.ends_with(|last: char| last.is_ascii_lowercase())
+            && following.starts_with(|next: char| next.is_ascii_uppercase())
+            && word.is_some_and(|end| following[end..].starts_with(' '));
+        if is_sentence {
+            parted.push(' ');
+        }
+        rest = following;
+    }
+    parted.push_str(rest);
+    parted
 }
 
 /// The first sentences of a text; any of them may be empty.
@@ -162,7 +126,8 @@ fn without_quotations(text: &str) -> String {
         // An apostrophe within a word opens nothing.
         let follows_word = at > 0 && chars[at - 1].is_alphanumeric();
         let Some(closing) = closing_mark(chars[at]).filter(|_| !follows_word) else {
-            kept.push(chars[at]);
+            let is_apostrophe = chars[at] == '\u{2019}' && follows_word;
+            kept.push(if is_apostrophe { '\'' } else { chars[at] });
             at += 1;
             continue;
         };
@@ -226,6 +191,7 @@ fn before_introduction(text: &str) -> &str {
             && words
                 .next()
                 .is_some_and(|word| OWN_MESSAGES.contains(&word));
+        let is_complaint = text[..at].ends_with("too much text");
         let rest = &text[at + 1..];
         // "Input: 9000 tokens" gives a number.
         let may_be_number = matches!(word, Some("input" | "prompt" | "query"));
@@ -235,6 +201,7 @@ fn before_introduction(text: &str) -> &str {
         rest.starts_with(char::is_whitespace)
             && !is_number
             && !is_own
+            && !is_complaint
             && word.is_some_and(|word| INTRODUCTIONS.contains(&word))
     };
     let assigns_text = |at: usize| {
@@ -279,29 +246,19 @@ mod tests {
             ("invalid prompt: 3010: too long", "invalid prompt"),
             ("prompt: 9000 tokens", "prompt: 9000 tokens"),
             ("result = the text", "result "),
+            ("too much text: 9", "too much text: 9"),
+            ("more text: 9", "more text"),
+            ("the model\u{2019}s limit", "the model's limit"),
+            (
+                "see there.Request 9 is long",
+                "see there. request 9 is long",
+            ),
+            ("a torch.OutOfMemoryError: x", "a torch.outofmemoryerror: x"),
             ("limit=8192 prompt=9000 here", "limit=8192 prompt=9000 here"),
         ] {
             assert_eq!(prepare(message), rest, "{message}");
         }
         assert!(prepare(&"word ".repeat(1_000)).len() <= MAX_CHARS);
-    }
-
-    #[test]
-    fn terms_of_other_languages_are_translated() {
-        let words = |text: &str| {
-            prepare(text)
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        assert_eq!(
-            words("\u{8f93}\u{5165}\u{8fc7}\u{957f}, 9 \u{4e2a} token"),
-            "input too long , 9 token"
-        );
-        assert_eq!(
-            words("\u{4e0a}\u{4e0b}\u{6587}\u{957f}\u{5ea6}"),
-            "context length"
-        );
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(super) struct Reading<'t> {
     pub(super) windows: Vec<usize>,
     /// Whether it speaks of tokens.
     pub(super) has_tokens: bool,
+    /// Whether a number in it counts something else than tokens, such as messages.
+    pub(super) counts_other: bool,
     /// Whether it adds two numbers.
     pub(super) has_sum: bool,
     /// The comparisons and their places, in order.
@@ -105,6 +107,7 @@ impl<'t> Reading<'t> {
             outputs: Vec::new(),
             windows: Vec::new(),
             has_tokens: false,
+            counts_other: false,
             has_sum: false,
             relations: Vec::new(),
             measures: Vec::new(),
@@ -133,6 +136,8 @@ impl<'t> Reading<'t> {
         reading.relations = (0..reading.tokens.len())
             .filter_map(|at| reading.relation_at(at).map(|relation| (relation, at)))
             .collect();
+        reading.counts_other = (0..reading.tokens.len())
+            .any(|at| reading.is_number(at) && reading.is_other_number(at));
         reading.measures = (0..reading.tokens.len())
             .filter_map(|at| reading.measure(at))
             .collect();
@@ -173,7 +178,16 @@ impl<'t> Reading<'t> {
     /// was too long.
     fn find_lead_in(&self) -> usize {
         let begin = &self.tokens[..self.tokens.len().min(LEAD_IN_WORDS)];
-        let Some(end) = begin.iter().position(|token| *token == Token::Sign(':')) else {
+        let first = |sign: char| begin.iter().position(|token| *token == Token::Sign(sign));
+        let names_none = |end: &usize| self.names_no_parameter(*end);
+        if let Some(end) = [first(':'), first(',')]
+            .into_iter()
+            .flatten()
+            .find(names_none)
+        {
+            return end;
+        }
+        let Some(end) = first(':') else {
             return 0;
         };
         let says_failed = matches!(
@@ -183,6 +197,17 @@ impl<'t> Reading<'t> {
         let is_upload =
             (0..end).any(|at| matches!(self.word(at), "file" | "image" | "images" | "audio"));
         if says_failed && !is_upload { end } else { 0 }
+    }
+
+    /// "Invalid parameter": the words before this place name none.
+    fn names_no_parameter(&self, end: usize) -> bool {
+        let is_kind = |word: &str| {
+            matches!(
+                word,
+                "invalid" | "api" | "request" | "parameter" | "parameters"
+            )
+        };
+        self.word(0) == "invalid" && (0..end).all(|at| is_kind(self.word(at)))
     }
 
     /// Whether numbers stand on both sides of a plus.
@@ -228,9 +253,12 @@ impl<'t> Reading<'t> {
         self.has_word(&["sequence", "context", "ctx", "input_ids", "token_ids"])
     }
 
-    /// Whether this is the first word of "max tokens".
+    /// Whether this is the first word of "max tokens" or "maximum number of tokens".
     pub(super) fn is_max_tokens(&self, at: usize) -> bool {
-        matches!(self.word(at), "max" | "maximum") && words::is_token_unit(self.word(at + 1))
+        let is_number =
+            matches!(self.word(at + 1), "number" | "count") && self.word(at + 2) == "of";
+        let unit = at + if is_number { 3 } else { 1 };
+        matches!(self.word(at), "max" | "maximum") && words::is_token_unit(self.word(unit))
     }
 
     /// Whether a word shows that the error is not about the length of a context.
@@ -238,6 +266,7 @@ impl<'t> Reading<'t> {
         (0..self.tokens.len()).any(|at| {
             let (word, next) = (self.word(at), self.word(at + 1));
             words::UNRELATED.contains(&word)
+                || self.is_about_setup(at)
                 || (words::OTHER_LIMITS.contains(&word) && self.states(at))
                 || words::UNRELATED_PAIRS.contains(&(word, next))
                 || self.counts_tools(at)
@@ -253,6 +282,17 @@ impl<'t> Reading<'t> {
         at >= self.lead_in
             && !names_parameter
             && !self.advice.iter().any(|advice| advice.contains(&at))
+    }
+
+    /// Whether the word at this place says how the server is set up, in a message that names no
+    /// text which may have been too long for it.
+    fn is_about_setup(&self, at: usize) -> bool {
+        let is_setup = words::SETUP.contains(&self.word(at)) && self.states(at);
+        let is_text = |word: &str| !matches!(word, "context" | "ctx" | "sequence" | "chat");
+        is_setup
+            && !self
+                .texts()
+                .any(|text| is_text(self.word(text)) && text + 1 != at)
     }
 
     /// Whether the word at this place is the unit of a number of tools.
@@ -282,7 +322,11 @@ impl<'t> Reading<'t> {
         let has_size = self.is_number(at + 1)
             || (self.is_number(at + 2) && matches!(self.tokens[at + 1], Token::Sign(':' | '=')));
         let is_sized = word == "window" && has_size;
-        if is_context_of_model || is_sized || words::WINDOW_NAMES.contains(&word) {
+        // "The model's max input tokens"
+        let is_most_input = words::is_token_unit(word)
+            && matches!(before, "input" | "prompt" | "context")
+            && matches!(earlier, "max" | "maximum");
+        if is_context_of_model || is_sized || is_most_input || words::WINDOW_NAMES.contains(&word) {
             return true;
         }
         if !words::WINDOW_NOUNS.contains(&word) {
@@ -325,13 +369,32 @@ impl<'t> Reading<'t> {
             return None;
         };
         // "Exceeded by 300 tokens" gives a difference, "after 300 tokens" a place.
-        if matches!(self.word_before(at, 1), "by" | "after") {
+        let is_before = matches!(self.word_before(at, 1), "by" | "after");
+        if is_before || self.is_difference(at) {
             return None;
         }
         let (unit, role) = (self.unit(at), self.role(at));
         let is_unknown =
             value < MIN_UNNAMED && unit == Unit::Unnamed && role.is_none() && !self.has_sum;
         (unit != Unit::Other && !is_unknown).then_some(Measure { value, role, unit })
+    }
+
+    /// "33 more than", "700 tokens fewer than": the number at this place is a difference.
+    pub(super) fn is_difference(&self, at: usize) -> bool {
+        let is_counted = words::is_token_unit(self.word(at + 1));
+        let word = at + 1 + usize::from(is_counted);
+        matches!(self.word(word), "more" | "fewer" | "less") && self.word(word + 1) == "than"
+    }
+
+    /// Whether the number at this place counts something else than tokens, by its unit or because no
+    /// limit of tokens is so small.
+    fn is_other_number(&self, at: usize) -> bool {
+        let is_small = matches!(self.tokens[at], Token::Number(value) if value < MIN_UNNAMED);
+        match self.unit(at) {
+            Unit::Other => true,
+            Unit::Unnamed => is_small && self.role(at) == Some(Role::Limit),
+            Unit::Tokens | Unit::Output => false,
+        }
     }
 
     /// What the number at this place counts, by the words beside it.
@@ -381,6 +444,11 @@ impl<'t> Reading<'t> {
         self.role_by_words_after(at).or_else(|| {
             if self.is_whole_of_part(at) {
                 Some(Role::Limit)
+            } else if self.tokens.get(at + 1) == Some(&Token::Sign('/'))
+                && self.is_number(at + 2)
+                && self.is_whole_of_part(at + 2)
+            {
+                Some(Role::Sent)
             } else {
                 self.role_by_words_before(at)
             }
@@ -452,6 +520,25 @@ impl<'t> Reading<'t> {
                 Token::Word(word) => {
                     // "Your request will take 9000 tokens" says that they were sent.
                     let is_future = matches!(self.word_before(place, 1), "will" | "would");
+                    // "Your messages add up to 9000 tokens", and so do these.
+                    let is_addition = word == "up"
+                        && matches!(self.word_before(place, 1), "add" | "adds" | "sum" | "sums");
+                    // "The model cannot process 9000 tokens", either.
+                    let is_refused = words::TAKES.contains(&word)
+                        && self.is_denied(place)
+                        && (word != "fit" || place + 1 == at);
+                    // "The model has 8192 tokens" gives a limit, "the prompt takes 9000" none.
+                    let owner = self.word_before(place, 1);
+                    let is_of_model = matches!(word, "has" | "have") && owner == "model";
+                    if is_of_model && role.is_none() {
+                        return Some(Role::Limit);
+                    }
+                    let is_of_text = matches!(word, "takes" | "take")
+                        && words::INPUTS.contains(&owner)
+                        && !matches!(owner, "context" | "ctx");
+                    if (is_addition || is_refused || is_of_text) && role.is_none() {
+                        return Some(Role::Sent);
+                    }
                     let is_limit = !is_future
                         && (words::LIMITS.contains(&word)
                             || word.starts_with("max_")
@@ -461,7 +548,7 @@ impl<'t> Reading<'t> {
                     }
                     let needs = matches!(word, "take" | "hold" | "need" | "use" | "require" | "be");
                     role = role.or(match word {
-                        "context" => Some(Role::Context),
+                        "context" | "ctx" => Some(Role::Context),
                         word if words::SENT.contains(&word) => Some(Role::Sent),
                         _ => (is_future && needs).then_some(Role::Sent),
                     });

@@ -49,7 +49,7 @@ impl Reading<'_> {
         })
     }
 
-    fn is_denied(&self, at: usize) -> bool {
+    pub(super) fn is_denied(&self, at: usize) -> bool {
         (1..=DENIAL_WORDS).any(|places| {
             let word = self.word_before(at, places);
             words::NOT.contains(&word) || word.ends_with("n't") || word.ends_with("n\u{2019}t")
@@ -86,7 +86,11 @@ impl Reading<'_> {
                 if self.is_demanded(at) {
                     return Some(TooLarge);
                 }
-                let is_smaller = self.word(at) != "fewer" && self.word_before(at, 1) != "be";
+                let is_difference = [1, 2]
+                    .iter()
+                    .any(|places| at >= *places && self.is_number(at - places));
+                let is_smaller =
+                    is_difference || (self.word(at) != "fewer" && self.word_before(at, 1) != "be");
                 return is_smaller.then_some(TooSmall);
             }
             "at" => next == "most" && self.is_demanded(at),
@@ -95,9 +99,21 @@ impl Reading<'_> {
             "reached" | "reaches" | "hit" | "hits" => {
                 (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
             }
-            word => ["exceed", "surpass", "overflow", "overrun", "outgr"]
-                .iter()
-                .any(|stem| word.starts_with(stem)),
+            "past" => matches!(
+                self.word_before(at, 1),
+                "go" | "goes" | "going" | "gone" | "went" | "run" | "runs" | "ran" | "is"
+            ),
+            word => [
+                "exceed",
+                "surpass",
+                "overflow",
+                "overrun",
+                "overshoot",
+                "outgr",
+                "breach",
+            ]
+            .iter()
+            .any(|stem| word.starts_with(stem)),
         };
         is_too_large.then_some(TooLarge)
     }

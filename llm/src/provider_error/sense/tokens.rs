@@ -25,6 +25,12 @@ const SCALES: [(&str, u64); 4] = [
     ("m", 1_000_000),
 ];
 
+/// Words to which a number is joined if a server forgets the space. Other words with digits are
+/// names.
+const BEFORE_JOINED_NUMBERS: [&str; 12] = [
+    "is", "was", "are", "has", "of", "than", "to", "at", "limit", "only", "window", "length",
+];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'t> {
     /// A word, or a name with digits in it such as `gpt-4o`, `2024-05-13` or `1.5`.
@@ -42,7 +48,7 @@ pub(super) fn read(text: &str) -> Vec<Token<'_>> {
         let used = if next.is_ascii_digit() {
             read_number(rest, &mut found)
         } else if is_word_char(next) {
-            let length = word_bytes(rest);
+            let length = word_before_number(rest).unwrap_or_else(|| word_bytes(rest));
             found.push(Token::Word(&rest[..length]));
             length
         } else {
@@ -59,6 +65,13 @@ fn sign(next: char) -> Option<char> {
     other
         .map(|(_, sign)| *sign)
         .or_else(|| SIGNS.contains(next).then_some(next))
+}
+
+/// Bytes of a short word to which a number of three digits or more is joined: "is2614tokens".
+fn word_before_number(text: &str) -> Option<usize> {
+    let end = text.find(|next: char| !next.is_ascii_alphabetic())?;
+    let digits = text[end..].bytes().take_while(u8::is_ascii_digit).count();
+    (digits >= 3 && BEFORE_JOINED_NUMBERS.contains(&&text[..end])).then_some(end)
 }
 
 pub(super) fn is_word_char(next: char) -> bool {
@@ -152,6 +165,12 @@ mod tests {
             ("8.192 tokens", vec![Number(8_192), Word("tokens")]),
             ("128k-token", vec![Number(128_000), Word("token")]),
             ("2614tokens", vec![Number(2_614), Word("tokens")]),
+            (
+                "is2614tokens",
+                vec![Word("is"), Number(2_614), Word("tokens")],
+            ),
+            ("to1 gpt2048", vec![Word("to1"), Word("gpt2048")]),
+            ("32\u{2009}768", vec![Number(32_768)]),
             ("(1m)", vec![Sign('('), Number(1_000_000), Sign(')')]),
             ("2.1m", vec![Number(2_100_000)]),
             ("1.05m", vec![Number(1_050_000)]),

@@ -10,7 +10,7 @@ pub(super) const UNRELATED: &[&str] = &[
     "throttled", "throttling", "quota", "quotas", "tpm", "rpm", "tpd", "rpd", "credit", "credits",
     "balance", "billing", "payment", "plan", "subscription", "tier", "trial", "organization",
     "organisation", "account", "afford", "budget", "cost", "spend", "concurrent", "concurrency",
-    "queue",
+    "queue", "overloaded", "flight",
     // Time and credentials.
     "deadline", "timeout", "timed", "ms", "expired", "expires", "expire", "key", "keys", "api_key",
     "apikey", "bearer", "jwt", "csrf", "oauth", "authentication", "authorization", "unauthorized",
@@ -20,7 +20,7 @@ pub(super) const UNRELATED: &[&str] = &[
     "policy", "policies", "moderation", "safety", "guardrail", "guardrails", "jailbreak",
     "filtered", "blocked", "flagged", "violation", "violations",
     // Reports of what somebody wrote.
-    "said", "says", "wrote",
+    "said", "says", "wrote", "replied", "answered",
     // Limits of an account.
     "wallet", "included", "project", "upgrade",
     // Too little of something.
@@ -37,9 +37,9 @@ pub(super) const OTHER_LIMITS: &[&str] = &[
     "storage", "disk", "percent", "array", "integer", "parameter", "parameters", "json", "schema",
     "regex", "parse", "parsing", "syntax", "decode", "url", "dimension", "dimensions",
     "temperature", "top_p", "top_k", "logprobs", "n_ctx_train", "n_ctx_per_seq", "config",
-    "cache", "cached", "caching", "field", "fields", "unknown", "unsupported", "unrecognized",
+    "cached", "caching", "field", "fields", "unknown", "unsupported", "unrecognized",
     "string", "strings", "device", "embedding", "embeddings", "rope", "checkpoint", "weights",
-    "trained", "training", "vocab", "vocabulary", "speculative", "json_schema", "response_format",
+    "vocab", "vocabulary", "speculative", "json_schema", "response_format",
     "logit_bias", "grammar", "best_of", "free", "beta",
     // Words before or within what a user wrote.
     "near", "how", "why", "explain", "my",
@@ -60,18 +60,21 @@ pub(super) const UNRELATED_PAIRS: &[(&str, &str)] = &[
     ("stop", "sequence"),
     ("stop", "sequences"),
     ("usage", "limit"),
-    ("kv", "cache"),
     ("draft", "model"),
-    ("chat", "template"),
     ("prompt", "template"),
     ("than", "expected"),
     ("model", "generated"),
+    ("model", "returned"),
     ("too", "short"),
     ("this", "api"),
     ("left", "on"),
     ("assistant", "prefill"),
     ("message", "prefill"),
 ];
+
+/// Words for how a server or a model is set up. With a word for what was sent, they may only name
+/// the limit: "the prompt is longer than the slot of the cache".
+pub(super) const SETUP: &[&str] = &["trained", "training", "cache", "template"];
 
 /// Words of a message without a sent text that show another cause: use over time, tools, files.
 pub(super) const USES: &[&str] = &[
@@ -93,6 +96,7 @@ pub(super) const TOKENS: &[&str] = &[
     "tokens",
     "tok",
     "toks",
+    "positions",
     "n_tokens",
     "num_tokens",
     "total_tokens",
@@ -146,7 +150,7 @@ pub(super) const DETERMINERS: &[&str] = &[
     "the", "a", "your", "this", "that", "its", "our", "user", "user's", "system", "total", "whole",
     "entire", "full", "current", "chat", "input", "combined", "provided", "supplied", "submitted",
     "given", "assembled", "rendered", "resulting", "final", "error", "sorry", "oops", "length",
-    "size", "of", "and",
+    "size", "of", "and", "conversation", "message", "messages", "prompt",
 ];
 
 /// Words for what the model writes, and parameters that limit it.
@@ -338,6 +342,14 @@ pub(super) const LIMITS: &[&str] = &[
     "bound",
     "threshold",
     "configured",
+    "room",
+    "sees",
+    "processes",
+    "covers",
+    "tops",
+    "maxes",
+    "ends",
+    "trained",
 ];
 
 /// Words that make a limit of a number before them.
@@ -406,6 +418,7 @@ pub(super) const AUXILIARIES: &[&str] = &[
     "would",
     "will",
     "of",
+    "for",
     "the",
     "this",
     "model",
@@ -430,11 +443,20 @@ pub(super) const SENT: &[&str] = &[
     "need",
     "takes",
     "be",
+    "occupy",
+    "occupies",
+    "count",
+    "counted",
+    "comes",
+    "come",
+    "amounts",
+    "amount",
+    "measures",
+    "encodes",
     "actual",
     "current",
     "currently",
     "measured",
-    "counted",
     "totals",
     "totaling",
     "totalling",
@@ -474,6 +496,18 @@ pub(super) const NOT: &[&str] = &[
     "never",
     "no",
     "too",
+];
+
+/// Verbs of a model that takes a text. Denied, they say of a number after them that it was sent.
+pub(super) const TAKES: &[&str] = &[
+    "process",
+    "handle",
+    "accept",
+    "read",
+    "take",
+    "hold",
+    "fit",
+    "accommodate",
 ];
 
 /// Words that say that there is none of the room after them, or too little.
