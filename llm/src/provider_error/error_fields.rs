@@ -16,18 +16,28 @@ const MAX_LAYERS: u8 = 12;
 const MAX_LIST_ENTRIES: usize = 16;
 
 /// Fields of an error that may hold a text about it.
-const TEXTS: [&str; 7] = [
+const TEXTS: [&str; 8] = [
     "error_message",
     "errorMessage",
     "error_description",
     "errmsg",
     "reason",
     "description",
+    "explanation",
     "faultstring",
 ];
 
 /// Fields that hold the error itself, as few servers name them.
-const ERRORS: [&str; 4] = ["Error", "err", "fault", "exception"];
+const ERRORS: [&str; 8] = [
+    "Error",
+    "err",
+    "fault",
+    "exception",
+    "fehler",
+    "erreur",
+    "errore",
+    "erro",
+];
 
 /// Fields of an error that may hold the error that caused it.
 const CAUSES: [&str; 6] = [

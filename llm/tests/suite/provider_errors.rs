@@ -491,11 +491,8 @@ fn headers_name_the_error_where_the_body_does_not() {
         NotOverflow
     );
     for html in ["text/html", "Text/HTML"] {
-        assert_eq!(
-            kind("Content-Type", html, "prompt is too long"),
-            NotOverflow,
-            "{html}"
-        );
+        let title = "<title>prompt is too long</title>";
+        assert_eq!(kind("Content-Type", html, title), NotOverflow, "{html}");
     }
 }
 

@@ -69,6 +69,10 @@ pub(super) struct Measure {
 
 /// A message as it was read. Places are indices of its tokens.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate property of the message"
+)]
 pub(super) struct Reading<'t> {
     pub(super) tokens: Vec<Token<'t>>,
     /// Whether it begins with a letter or a digit: no list mark, no markup.
@@ -326,7 +330,7 @@ impl<'t> Reading<'t> {
         let is_most_input = words::is_token_unit(word)
             && matches!(before, "input" | "prompt" | "context")
             && matches!(earlier, "max" | "maximum");
-        if is_context_of_model || is_sized || is_most_input || words::WINDOW_NAMES.contains(&word) {
+        if is_context_of_model || is_sized || is_most_input || words::is_window_name(word) {
             return true;
         }
         if !words::WINDOW_NOUNS.contains(&word) {

@@ -99,10 +99,13 @@ impl Reading<'_> {
             "reached" | "reaches" | "hit" | "hits" => {
                 (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
             }
-            "past" => matches!(
-                self.word_before(at, 1),
-                "go" | "goes" | "going" | "gone" | "went" | "run" | "runs" | "ran" | "is"
-            ),
+            "past" => {
+                let is_gone = matches!(
+                    self.word_before(at, 1),
+                    "go" | "goes" | "going" | "gone" | "went" | "run" | "runs" | "ran" | "is"
+                );
+                is_gone || (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
+            }
             word => [
                 "exceed",
                 "surpass",

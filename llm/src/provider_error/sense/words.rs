@@ -250,24 +250,9 @@ pub(super) const BEFORE_UNITS: &[&str] = &[
 
 /// Parameters that name a window.
 pub(super) const WINDOW_NAMES: &[&str] = &[
-    "n_ctx",
-    "n_ctx_slot",
-    "num_ctx",
-    "ctx_size",
     "max_model_len",
     "max_seq_len",
     "max_position_embeddings",
-    "context_length",
-    "context_size",
-    "context_window",
-    "context_limit",
-    "max_context",
-    "max_context_length",
-    "max_context_len",
-    "max_context_size",
-    "max_context_tokens",
-    "max_ctx",
-    "max_ctx_len",
     "model_max_length",
     "max_sequence_length",
     "max_seq_length",
@@ -288,15 +273,16 @@ pub(super) const WINDOW_NOUNS: &[&str] = &[
 ];
 
 /// Words that make a limit of a number after them, wherever they stand in its clause.
-pub(super) const STRONG_LIMITS: &[&str] = &["max", "maximum", "limit", "allowed", "most", "only"];
+pub(super) const STRONG_LIMITS: &[&str] = &[
+    "max", "maximum", "limit", "allowed", "most", "only", "largest", "longest", "biggest",
+    "highest", "greatest",
+];
 
 /// Words that make a limit of a number after them, if nothing nearer says that it was sent.
 pub(super) const LIMITS: &[&str] = &[
     "limits",
     "limited",
     "supported",
-    "longest",
-    "largest",
     "stops",
     "window",
     "windows",
@@ -380,6 +366,8 @@ pub(super) const SENT_AFTER: &[&str] = &[
     "needed",
     "required",
     "got",
+    "counted",
+    "estimated",
 ];
 
 /// Words that may stand between a word for tokens and their number.
@@ -547,4 +535,14 @@ pub(super) fn is_token_unit(word: &str) -> bool {
     let is_parameter =
         || word.ends_with("_tokens") && !word.contains("budget") && !OUTPUTS.contains(&word);
     TOKENS.contains(&word) || is_parameter()
+}
+
+/// Whether a word is a parameter that names a window: one of [`WINDOW_NAMES`], or a name with
+/// "context" in it that no other limit has.
+pub(super) fn is_window_name(word: &str) -> bool {
+    let is_of_context = || {
+        let mut parts = word.split('_');
+        word.contains('_') && parts.any(|part| matches!(part, "context" | "ctx"))
+    };
+    WINDOW_NAMES.contains(&word) || (is_of_context() && !OTHER_LIMITS.contains(&word))
 }
