@@ -402,7 +402,7 @@ fn is_input_too_long(reading: &Reading<'_>, at: usize) -> bool {
     let is_long = matches!(reading.word(at + 1), "long" | "lengthy");
     let is_large = is_long || matches!(reading.word(at + 1), "large" | "big");
     let counts_other =
-        reading.counts_other || (!reading.measures.is_empty() && !reading.has_tokens);
+        reading.counts_other() || (!reading.measures.is_empty() && !reading.has_tokens);
     if reading.word(at) != "too" || !is_large || counts_other || !reading.starts_plainly {
         return false;
     }

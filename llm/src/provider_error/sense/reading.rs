@@ -69,10 +69,6 @@ pub(super) struct Measure {
 
 /// A message as it was read. Places are indices of its tokens.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a separate property of the message"
-)]
 pub(super) struct Reading<'t> {
     pub(super) tokens: Vec<Token<'t>>,
     /// Whether it begins with a letter or a digit: no list mark, no markup.
@@ -89,8 +85,6 @@ pub(super) struct Reading<'t> {
     pub(super) windows: Vec<usize>,
     /// Whether it speaks of tokens.
     pub(super) has_tokens: bool,
-    /// Whether a number in it counts something else than tokens, such as messages.
-    pub(super) counts_other: bool,
     /// Whether it adds two numbers.
     pub(super) has_sum: bool,
     /// The comparisons and their places, in order.
@@ -111,7 +105,6 @@ impl<'t> Reading<'t> {
             outputs: Vec::new(),
             windows: Vec::new(),
             has_tokens: false,
-            counts_other: false,
             has_sum: false,
             relations: Vec::new(),
             measures: Vec::new(),
@@ -140,8 +133,6 @@ impl<'t> Reading<'t> {
         reading.relations = (0..reading.tokens.len())
             .filter_map(|at| reading.relation_at(at).map(|relation| (relation, at)))
             .collect();
-        reading.counts_other = (0..reading.tokens.len())
-            .any(|at| reading.is_number(at) && reading.is_other_number(at));
         reading.measures = (0..reading.tokens.len())
             .filter_map(|at| reading.measure(at))
             .collect();
@@ -365,6 +356,11 @@ impl<'t> Reading<'t> {
     /// Whether the window at this place is one of a context: a limit of tokens may be a quota.
     pub(super) fn is_context_window(&self, at: usize) -> bool {
         self.is_window(at) && !matches!(self.word_before(at, 1), "token" | "tokens")
+    }
+
+    /// Whether a number counts something else than tokens, such as messages.
+    pub(super) fn counts_other(&self) -> bool {
+        (0..self.tokens.len()).any(|at| self.is_number(at) && self.is_other_number(at))
     }
 
     /// The number at this place; None if it is none, or counts something else than tokens.

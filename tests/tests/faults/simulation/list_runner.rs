@@ -88,9 +88,9 @@ struct ListRunner<'a> {
     shortening: Option<CheckSchedule>,
 }
 
-/// Runs lists in the thread with this number, until the run's end is reached or another thread has found a
-/// violation. Returns how often each event has happened, or the violation that this thread has
-/// found and the shortened list.
+/// Runs lists in the thread with this number, until the run's end is reached or another thread has
+/// found a violation. Returns how often each event has happened, or the violation that this thread
+/// has found and the shortened list.
 pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Result<Tally, Violation> {
     // The server, workers and callers of a list share one thread: they work one after the other.
     let runtime = Builder::new_current_thread()
