@@ -23,6 +23,7 @@
 //! - `resumable_turns`: turns that go on without their reader, and readers that come back
 //! - `serve`: serves HTTP/1.1 on connections
 //! - `state`: what all endpoints share
+//! - `openai`: the doors of OpenAI's protocol; `ui`: the door of the AI SDK
 
 mod allowed_hosts;
 mod alternatives;
@@ -46,6 +47,7 @@ mod list_sessions;
 mod message;
 mod new_block;
 mod new_tool_results;
+mod openai;
 mod openapi;
 mod patch_message;
 mod patch_session;
@@ -57,6 +59,7 @@ mod serve;
 mod session;
 mod sse;
 mod state;
+mod ui;
 
 use std::net::SocketAddr;
 
@@ -92,7 +95,7 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
 /// A route: its path, and the handler of each method.
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 
-/// Every route of the API. `openapi.rs` describes each.
+/// The routes of this project's own API. `openapi.rs` describes each.
 const ROUTES: [Route; 12] = [
     ("/api/agents/{id}/chat", || routing::post(chat::chat)),
     ("/api/agents/{id}/sessions", || {
@@ -142,7 +145,7 @@ pub(crate) fn router(
 ) -> Router {
     let accepts_anyone = state.auth.accepts_anyone();
     let mut api = Router::new();
-    for (path, methods) in ROUTES {
+    for (path, methods) in ROUTES.iter().chain(openai::routes()).chain(ui::ROUTES) {
         api = api.route(path, methods());
     }
     // Must come before the layers: a layer covers only the handlers that exist when it is added.

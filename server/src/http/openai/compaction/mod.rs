@@ -1,0 +1,6 @@
+//! Contexts that are compacted.
+
+use crate::http::Route;
+
+/// The routes of this module.
+pub(super) const ROUTES: &[Route] = &[];

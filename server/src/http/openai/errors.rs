@@ -1,0 +1,1 @@
+//! The error object of the protocol.

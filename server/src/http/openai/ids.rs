@@ -1,0 +1,1 @@
+//! The ids of conversations, responses and items.

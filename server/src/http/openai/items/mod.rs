@@ -1,0 +1,1 @@
+//! Items and messages, converted both ways.

@@ -1,0 +1,37 @@
+//! The doors of OpenAI's protocol, under `/v1`: a translation of the same use cases. Conversations,
+//! items and responses are conversations, messages and turns here.
+//!
+//! - `conversations`: conversations and their items
+//! - `responses`: turns; `compaction`: contexts that are compacted; `websocket`: turns over a
+//!   WebSocket
+//! - `chat_completions`: turns in the older form, which stores nothing unless it is asked to
+//! - `models`: the configured models
+//! - `items`: items and messages, converted both ways; `ids`: the ids of conversations, responses
+//!   and items
+//! - `errors`: the error object
+
+mod chat_completions;
+mod compaction;
+mod conversations;
+mod errors;
+mod ids;
+mod items;
+mod models;
+mod responses;
+mod websocket;
+
+use super::Route;
+
+/// The routes of all doors of this protocol.
+pub(super) fn routes() -> impl Iterator<Item = &'static Route> {
+    [
+        conversations::ROUTES,
+        responses::ROUTES,
+        compaction::ROUTES,
+        websocket::ROUTES,
+        chat_completions::ROUTES,
+        models::ROUTES,
+    ]
+    .into_iter()
+    .flatten()
+}

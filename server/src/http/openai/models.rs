@@ -1,0 +1,6 @@
+//! The configured models.
+
+use crate::http::Route;
+
+/// The routes of this module.
+pub(super) const ROUTES: &[Route] = &[];

@@ -1,0 +1,6 @@
+//! Responses over a WebSocket.
+
+use crate::http::Route;
+
+/// The routes of this module.
+pub(super) const ROUTES: &[Route] = &[];
