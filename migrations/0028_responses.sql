@@ -25,7 +25,7 @@ create table ai_response (
     outcome               json,                                 -- how it has ended: status, error, usage, model; null: as ended_ts
     primary key (tenant_id, response_id)
 );
--- delete_rows_of_conversation, delete_response.
+-- delete_rows_of_conversation, delete_response, erase_responses.
 create index ai_response_by_conversation on ai_response (conversation_id);
 
 create or replace function delete_rows_of_conversation() returns trigger

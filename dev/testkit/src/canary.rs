@@ -67,6 +67,7 @@ pub async fn content_digests(url: &str) -> Vec<String> {
              union all select content_digest from ai_message_version
              union all select source_digest from ai_conversation_checkpoint
              union all select source_digest from ai_void_checkpoint
+             union all select request_digest from ai_response
          ) as digests",
     )
     .fetch_all(&mut db)

@@ -11,7 +11,7 @@ use anneal_core::{
 use super::{
     ChangeAsk, MessageChange, MessageChangeKind,
     blank::{blank_derived_texts, blank_request_digests},
-    selection::runs_of,
+    selection::{IdRange, columns, runs_of},
     targets::Targets,
     transaction::{Begun, ChangeTransaction, Moved},
 };
@@ -94,6 +94,8 @@ async fn erase_once(
     };
     let done = change.follow(&moved, &standing, policy_defaults).await?;
     rows.add_all(&blank_derived_texts(change.db(), caller, id, &runs).await?);
+    let responses = erase_responses(change.db(), caller, id, &runs).await?;
+    rows.add("ai_response", responses);
     failpoint!("change.blanked");
     rows.add("ai_message", erased.standing.len() as i64);
     rows.add("ai_message_version", erased.versions);
@@ -152,6 +154,27 @@ async fn erase_content(
         bytes: row.bytes,
         has_user: row.has_user,
     })
+}
+
+/// Deletes the responses of which a message was erased: what they repeat of their requests
+/// (instructions, labels) may tell something of it. Returns their number.
+async fn erase_responses(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    runs: &[IdRange],
+) -> Result<i64, StoreError> {
+    let (firsts, lasts) = columns(runs);
+    let deleted = sqlx::query_file!(
+        "sql/erase_responses.sql",
+        caller.tenant().0,
+        id.0,
+        &firsts,
+        &lasts
+    )
+    .execute(db)
+    .await?;
+    Ok(i64::try_from(deleted.rows_affected()).unwrap_or(i64::MAX))
 }
 
 /// Digest of erased messages: of each the bytes of the conversation's id, and of its own.

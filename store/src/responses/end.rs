@@ -8,8 +8,14 @@ use uuid::Uuid;
 
 use crate::{
     Store,
+    connection::BoundedConnection,
+    conversations::lock_conversation,
     error::{Entity, StoreError},
 };
+
+/// Most tries of one deletion. Each failed try means that the response was moved to another
+/// conversation meanwhile, or that this conversation was deleted.
+const MAX_TRIES: usize = 8;
 
 /// How a response has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +27,10 @@ pub struct ResponseEnd {
 }
 
 /// A response that was deleted.
+///
+/// The only response of a conversation that was made for responses (`is_chain` and not `others`)
+/// stays: the caller deletes the conversation, and the response goes with it. So a deletion that
+/// ends in between can be repeated, and no messages are left that no response leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeletedResponse {
     /// Its conversation, whose messages stay.
@@ -89,22 +99,78 @@ impl Store {
         db.release().await
     }
 
-    /// Deletes a response. Its messages stay.
+    /// Deletes a response, except the only one of a conversation that was made for responses (see
+    /// [`DeletedResponse`]). Its messages stay.
     pub async fn delete_response(
         &self,
         caller: Caller,
         id: Uuid,
     ) -> Result<DeletedResponse, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let row = sqlx::query_file!("sql/delete_response.sql", caller.tenant().0, id)
-            .fetch_optional(&mut *db)
-            .await?;
-        db.release().await?;
-        let row = row.ok_or(StoreError::NotFound(Entity::Response))?;
-        Ok(DeletedResponse {
-            conversation: ConversationId(row.conversation_id),
-            is_chain: row.is_chain,
-            others: row.others,
-        })
+        let deleted = delete_in_its_conversation(&mut db, caller, id).await;
+        db.settle(deleted).await
     }
+}
+
+async fn delete_in_its_conversation(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: Uuid,
+) -> Result<DeletedResponse, StoreError> {
+    for _ in 0..MAX_TRIES {
+        let Some(conversation) = find_conversation(db, caller, id).await? else {
+            break;
+        };
+        if let Some(deleted) = delete_under_lock(db, caller, (conversation, id)).await? {
+            return Ok(deleted);
+        }
+    }
+    Err(StoreError::NotFound(Entity::Response))
+}
+
+async fn find_conversation(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: Uuid,
+) -> Result<Option<ConversationId>, StoreError> {
+    let found = sqlx::query_scalar!(
+        "select conversation_id from ai_response where tenant_id = $1 and response_id = $2",
+        caller.tenant().0,
+        id,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(found.map(ConversationId))
+}
+
+/// Deletes the response under its conversation's lock: of two calls that delete the last two
+/// responses, the second one sees that it deletes the last. None: it is not in this conversation.
+async fn delete_under_lock(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    (conversation, id): (ConversationId, Uuid),
+) -> Result<Option<DeletedResponse>, StoreError> {
+    let mut tx = db.begin().await?;
+    match lock_conversation(&mut tx, caller, conversation).await {
+        Ok(_) => {}
+        Err(StoreError::NotFound(_)) => {
+            tx.rollback().await?;
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    }
+    let row = sqlx::query_file!(
+        "sql/delete_response.sql",
+        caller.tenant().0,
+        conversation.0,
+        id
+    )
+    .fetch_optional(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(row.map(|row| DeletedResponse {
+        conversation,
+        is_chain: row.is_chain,
+        others: row.others,
+    }))
 }

@@ -56,7 +56,7 @@ impl Store {
         caller: Caller,
         id: Uuid,
     ) -> Result<StoredResponse, StoreError> {
-        let mut db = self.writes.checkout(caller).await?;
+        let mut db = self.reads.checkout(caller).await?;
         let found = find_response(&mut db, caller, id).await;
         db.settle(found)
             .await?
@@ -70,7 +70,7 @@ impl Store {
         conversation: ConversationId,
         request_id: &str,
     ) -> Result<bool, StoreError> {
-        let mut db = self.writes.checkout(caller).await?;
+        let mut db = self.reads.checkout(caller).await?;
         let running = sqlx::query_scalar!(
             r#"select exists (
                    select from ai_model_lease

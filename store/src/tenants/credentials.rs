@@ -61,7 +61,7 @@ impl Store {
     /// The key of the codes that say that opaque content of this tenant's clients comes from here:
     /// 32 bytes.
     pub async fn read_seal_key(&self, caller: Caller) -> Result<[u8; 32], StoreError> {
-        let mut db = self.system.checkout(Scope::Nobody).await?;
+        let mut db = self.reads.checkout(caller).await?;
         let key = sqlx::query_scalar!(
             "select seal_key from tenant where tenant_id = $1",
             caller.tenant().0,

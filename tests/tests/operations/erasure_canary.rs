@@ -1,7 +1,7 @@
 //! Erased content is gone. A test plants a canary word in everything that is made of messages:
 //! content, tool inputs, reasoning, metadata, the title, summaries of a model, finished parts of
 //! summaries, versions of withdrawn and of edited messages, checkpoints that no longer hold, errors
-//! of jobs and of breakers, and the answer of a turn. If a user or a tenant is erased, it is in a
+//! of jobs and of breakers, the instructions of a response, and the answer of a turn. If a user or a tenant is erased, it is in a
 //! fork as well. A summary and an answer that hold the word are under way. After each kind of
 //! erasure the word is in no table, and it stays away when these arrive. Neither do logs, metrics
 //! and receipts contain it.
@@ -38,7 +38,7 @@ const TURN: &str = "in a turn";
 const SUMMARY: &str = "must_keep";
 
 /// The tables that hold the word before an erasure.
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     "ai_conversation",
     "ai_conversation_breaker",
     "ai_conversation_checkpoint",
@@ -46,6 +46,7 @@ const TABLES: [&str; 9] = [
     "ai_job_dead",
     "ai_message",
     "ai_message_version",
+    "ai_response",
     "ai_summary_part",
     "ai_void_checkpoint",
 ];
@@ -265,8 +266,8 @@ impl Deployment {
         eventually(sql, async || self.has_row(sql).await).await;
     }
 
-    /// Stores what no call stores reliably: errors of jobs and of a breaker that contain the word,
-    /// and a finished part of a summary.
+    /// Stores what no call stores reliably: errors of jobs and of a breaker that contain the word, and
+    /// a finished part of a summary. Also a response whose instructions contain it.
     async fn insert_rows(&self, id: Uuid) {
         let mut db = self.app.db().await;
         for insert in [
@@ -278,6 +279,11 @@ impl Deployment {
              select tenant_id, conversation_id, 2, '\\x01', $2, 1, 1, 1 from ai_conversation where conversation_id = $1",
             "insert into ai_conversation_breaker (tenant_id, conversation_id, model, failures, last_error)
              select tenant_id, conversation_id, 'another model', 1, $2 from ai_conversation where conversation_id = $1",
+            "insert into ai_response (tenant_id, response_id, conversation_id, request_id, after_message_id,
+                 question_last_id, is_chain, background, request, request_digest)
+             select tenant_id, gen_random_uuid(), conversation_id, 'resp', 0, 1, false, false,
+                 json_build_object('instructions', $2::text), sha256(convert_to($2, 'UTF8'))
+             from ai_conversation where conversation_id = $1",
             "update ai_job set last_error = $2 where conversation_id = $1",
         ] {
             sqlx::query(insert)

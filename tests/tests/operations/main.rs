@@ -49,6 +49,7 @@
 //! - `plans_erasures`: how many rows are read to erase messages, conversations, users and tenants.
 //! - `plans_forks`: how many rows are read to fork a conversation, and to list forks.
 //! - `plans_lists`: how many rows a list of conversations reads.
+//! - `plans_responses`: how many rows are read to store, find, delete and erase responses.
 //! - `plans_retention`: how many rows a step of retention reads.
 //! - `plans_watch`: watches read by index.
 
@@ -79,6 +80,7 @@ mod plans_context;
 mod plans_erasures;
 mod plans_forks;
 mod plans_lists;
+mod plans_responses;
 mod plans_retention;
 mod plans_watch;
 mod pooler;

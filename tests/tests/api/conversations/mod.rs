@@ -16,6 +16,7 @@
 //! - `sessions`: resolving and rotating sessions
 //! - `session_races`: concurrent calls on one session; statements that resolving one takes
 //! - `session_refusals`: invalid requests for sessions
+//! - `stored_responses`: responses of the OpenAI protocol as the store keeps them
 //! - `bare_append`: the SQL that the append benchmark compares with
 
 mod append;
@@ -33,4 +34,5 @@ mod separators;
 mod session_races;
 mod session_refusals;
 mod sessions;
+mod stored_responses;
 mod titles;

@@ -413,6 +413,10 @@ async fn rows_that_are_stored_while_a_deletion_waits_are_deleted() {
             "insert into ai_summary_part (tenant_id, conversation_id, kind, part_digest, summary, model_calls, input_tokens,
                  output_tokens)
              select tenant_id, conversation_id, 2, 'd', 's', 1, 1, 1 from ai_conversation where conversation_id = $1",
+            "insert into ai_response (tenant_id, response_id, conversation_id, request_id, after_message_id, is_chain,
+                 background, request, request_digest)
+             select tenant_id, gen_random_uuid(), conversation_id, 'r', 0, false, false, '{}', 'd'
+             from ai_conversation where conversation_id = $1",
         ] {
             assert_eq!(writing.run(statement, conversation.uuid()).await, 1);
         }

@@ -24,6 +24,8 @@
 //!   another fork and a creation.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
+//! - `responses.rs`: a response of the OpenAI protocol is stored, moved, ended, cancelled or deleted
+//!   beside another such call or the deletion of its conversation.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
 //! - `stops.rs`: a stop of a turn at another server, and after a change of messages; also with each
 //!   promise broken on purpose.
@@ -45,6 +47,7 @@ mod erasures;
 mod forks;
 mod queue;
 mod repeated_requests;
+mod responses;
 mod stalled_workers;
 mod stops;
 mod tool_policy;

@@ -156,7 +156,7 @@ fn without_numbers(line: &str, prefix: &str) -> String {
 
 /// Tables that grow with the messages. Only their index scans are compared: for the other tables,
 /// which stay small, PostgreSQL may choose either of two indexes.
-const LARGE_TABLES: [&str; 9] = [
+const LARGE_TABLES: [&str; 10] = [
     "ai_conversation",
     "ai_message",
     "ai_job",
@@ -165,6 +165,7 @@ const LARGE_TABLES: [&str; 9] = [
     "ai_conversation_checkpoint",
     "ai_context_prefix",
     "ai_request",
+    "ai_response",
     "ai_session",
 ];
 
