@@ -18,8 +18,8 @@ use crate::{
 /// first, then the conversation, then messages, versions of messages, checkpoints, jobs, and the
 /// lease of a turn. So such transactions do not deadlock. Two kinds may be written at any time:
 /// checkpoints that no longer hold, which are locked under this lock only, and the receipt of an
-/// erasure, which is a new row. A response is locked alone or after its conversation. The lock does not block inserts of rows that only refer to the
-/// conversation, which lock it `for key share`.
+/// erasure, which is a new row. A response is locked alone or after its conversation. The lock does
+/// not block inserts of rows that only refer to the conversation, which lock it `for key share`.
 pub(crate) async fn lock_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
