@@ -430,7 +430,7 @@ pub(crate) async fn check_after_all_jobs(
 }
 
 /// The tables with rows of conversations.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "ai_message",
     "ai_message_version",
     "ai_message_change",
