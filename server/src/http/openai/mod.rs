@@ -13,9 +13,9 @@
 mod chat_completions;
 mod compaction;
 mod conversations;
-mod errors;
-mod ids;
-mod items;
+pub(super) mod errors;
+pub(super) mod ids;
+pub(super) mod items;
 mod models;
 mod responses;
 mod websocket;
