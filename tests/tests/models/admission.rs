@@ -18,6 +18,7 @@ fn ask(conversation: ConversationId, limits: CallLimits) -> CallAsk<'static> {
     CallAsk {
         model: MODEL,
         conversation,
+        is_stored: true,
         purpose: CallPurpose::Summary,
         tokens: Tokens::new(100),
         limits,

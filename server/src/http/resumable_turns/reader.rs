@@ -36,6 +36,8 @@ pub(in crate::http) struct TurnReader {
     /// The part of the log that is still to be skipped, because it was delivered before.
     skip: Skip,
     next: LogPosition,
+    /// Whether the reader gets signed reasoning parts. They have no part in resume points.
+    wants_reasoning_parts: bool,
     has_ended: bool,
 }
 
@@ -44,7 +46,8 @@ pub(in crate::http) struct TurnReader {
 struct LogPosition {
     /// Index of the piece.
     piece: usize,
-    /// How many bytes of the piece were read; 1 for a tool call that was read.
+    /// How many bytes of the piece were read; 1 for a tool call or a signed reasoning part that was
+    /// read.
     bytes_read: usize,
 }
 
@@ -62,6 +65,7 @@ enum NextItem {
 enum NewPiece {
     Text(String),
     Reasoning(String),
+    ReasoningEnd(pb::ReasoningPart),
     Call(pb::ToolUsePart),
 }
 
@@ -97,12 +101,21 @@ impl TurnReader {
             delivered: DeliveredPrefix::default(),
             skip: Skip::default(),
             next: LogPosition::default(),
+            wants_reasoning_parts: false,
             has_ended: false,
             log,
             changes,
             session,
             request,
         }
+    }
+
+    /// The same reader, which also gets each signed reasoning part when it is complete, as
+    /// [`TurnEvent::ReasoningEnd`]. Such an event has the id of the event before it. A reader that
+    /// comes back there gets it again.
+    pub(in crate::http) const fn with_reasoning_parts(mut self) -> Self {
+        self.wants_reasoning_parts = true;
+        self
     }
 
     /// Waits until the user's message is stored. Fails if the turn fails before. Also returns if
@@ -224,6 +237,11 @@ impl TurnReader {
                     text.get(bytes_read..)
                         .map(|rest| NewPiece::Reasoning(rest.to_owned())),
                 ),
+                Piece::ReasoningEnd(part) => (
+                    1,
+                    self.wants_reasoning_parts
+                        .then(|| NewPiece::ReasoningEnd(part.clone())),
+                ),
                 Piece::Call(call) => (1, Some(NewPiece::Call(call.clone()))),
             };
             // The last piece may still grow, so the reader stays there.
@@ -239,7 +257,7 @@ impl TurnReader {
                     bytes_read: 0,
                 }
             };
-            if bytes_read < length {
+            if bytes_read < length && unread.is_some() {
                 return unread;
             }
             if is_last {
@@ -254,6 +272,7 @@ impl TurnReader {
             match piece {
                 NewPiece::Text(text) => prefix_match.push_text(&text),
                 NewPiece::Reasoning(text) => prefix_match.push_reasoning(&text),
+                NewPiece::ReasoningEnd(_) => {}
                 NewPiece::Call(call) => prefix_match.push_call([&call.id, &call.name, &call.input]),
             }
             return None;
@@ -269,6 +288,9 @@ impl TurnReader {
                 self.delivered.reasoning.push_bytes(rest.as_bytes());
                 delta(rest).map(TurnEvent::Reasoning)
             }
+            // What follows it was delivered before, and so was the part.
+            NewPiece::ReasoningEnd(_) if self.skip != Skip::default() => None,
+            NewPiece::ReasoningEnd(part) => Some(TurnEvent::ReasoningEnd(part)),
             NewPiece::Call(_) if self.skip.calls > 0 => {
                 self.skip.calls -= 1;
                 None
