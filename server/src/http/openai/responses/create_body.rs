@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    fields::{Fields, missing, not_one_of, too_long, unsupported, wrong_type},
+    fields::{Fields, not_one_of, too_long, unsupported},
     tools::ToolSettings,
 };
 use crate::http::openai::{errors::ApiError, ids};
@@ -97,7 +97,7 @@ impl CreateBody {
         refuse_unsupported(&mut body)?;
         let read = Self {
             model: body.text("model")?,
-            input: body.take("input").ok_or_else(|| missing("input"))?,
+            input: body.take("input").ok_or_else(|| ApiError::missing_parameter("input"))?,
             instructions: body.text("instructions")?,
             origin: Origin::take(&mut body)?,
             stream: body.flag("stream")?.unwrap_or(false),
@@ -198,7 +198,7 @@ impl Origin {
             Some(value @ Value::Object(_)) => {
                 Some(Fields::of_value("conversation", value)?.required_text("id")?)
             }
-            Some(other) => return Err(wrong_type("conversation", "a string or an object", &other)),
+            Some(other) => return Err(ApiError::invalid_type("conversation", "a string or an object", &other)),
         };
         let previous = body.text("previous_response_id")?;
         match (conversation, previous) {
@@ -209,10 +209,10 @@ impl Origin {
                 "Mutually exclusive parameters: 'conversation' and 'previous_response_id'. Only \
                  one of them may be given.",
             )),
-            (Some(id), None) => ids::parse_conversation(&id)
+            (Some(id), None) => ids::parse_conversation_id(&id)
                 .map(Self::Conversation)
                 .ok_or_else(|| no_conversation_id(&id)),
-            (None, Some(id)) => ids::parse_response(&id)
+            (None, Some(id)) => ids::parse_response_id(&id)
                 .map(Self::Response)
                 .ok_or_else(|| no_previous_response(&id)),
         }
@@ -303,7 +303,7 @@ pub(super) fn check_include(values: &[Value]) -> Result<bool, ApiError> {
                      'message.input_image.image_url'.",
                 ));
             }
-            None => return Err(wrong_type(&path, "a string", value)),
+            None => return Err(ApiError::invalid_type(path, "a string", value)),
         }
     }
     Ok(shows_encrypted)
@@ -341,7 +341,7 @@ impl TextOptions {
         }
         if let Some(mut format) = text.object("format")? {
             let kind = format.one_of("type", &["text", "json_object", "json_schema"])?;
-            self.format = match kind.ok_or_else(|| missing("text.format.type"))? {
+            self.format = match kind.ok_or_else(|| ApiError::missing_parameter("text.format.type"))? {
                 "json_object" => Some(response_format::Format::JsonObject(true)),
                 "json_schema" => Some(take_schema(&mut format)?),
                 _ => None,
@@ -388,8 +388,8 @@ fn take_schema(format: &mut Fields) -> Result<response_format::Format, ApiError>
     let strict = format.flag("strict")?.unwrap_or(false);
     let mut schema = match format.take("schema") {
         Some(Value::Object(schema)) => schema,
-        Some(other) => return Err(wrong_type("text.format.schema", "an object", &other)),
-        None => return Err(missing("text.format.schema")),
+        Some(other) => return Err(ApiError::invalid_type("text.format.schema", "an object", &other)),
+        None => return Err(ApiError::missing_parameter("text.format.schema")),
     };
     if let Some(description) = description {
         schema
@@ -421,7 +421,7 @@ fn take_metadata(body: &mut Fields) -> Result<BTreeMap<String, String>, ApiError
     let map = match body.take("metadata") {
         None => return Ok(BTreeMap::new()),
         Some(Value::Object(map)) => map,
-        Some(other) => return Err(wrong_type("metadata", "an object", &other)),
+        Some(other) => return Err(ApiError::invalid_type("metadata", "an object", &other)),
     };
     if map.len() > pairs {
         return Err(ApiError::invalid(
@@ -439,7 +439,7 @@ fn take_metadata(body: &mut Fields) -> Result<BTreeMap<String, String>, ApiError
                     Err(too_long(&path, value_chars))
                 }
                 Value::String(text) => Ok((key, text)),
-                other => Err(wrong_type(&path, "a string", &other)),
+                other => Err(ApiError::invalid_type(path, "a string", &other)),
             }
         })
         .collect()

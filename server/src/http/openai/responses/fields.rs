@@ -37,7 +37,7 @@ impl Fields {
                 prefix: format!("{path}."),
                 fields,
             }),
-            other => Err(wrong_type(path, "an object", &other)),
+            other => Err(ApiError::invalid_type(path, "an object", &other)),
         }
     }
 
@@ -56,14 +56,14 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(wrong_type(&self.path(name), "a string", &other)),
+            Some(other) => Err(ApiError::invalid_type(self.path(name), "a string", &other)),
         }
     }
 
     /// Takes a text that must be there.
     pub(super) fn required_text(&mut self, name: &str) -> Result<String, ApiError> {
         let text = self.text(name)?;
-        text.ok_or_else(|| missing(&self.path(name)))
+        text.ok_or_else(|| ApiError::missing_parameter(self.path(name)))
     }
 
     /// Takes a text of at most so many characters.
@@ -86,7 +86,7 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(flag)),
-            Some(other) => Err(wrong_type(&self.path(name), "a boolean", &other)),
+            Some(other) => Err(ApiError::invalid_type(self.path(name), "a boolean", &other)),
         }
     }
 
@@ -98,7 +98,7 @@ impl Fields {
         let path = self.path(name);
         match value.as_u64() {
             Some(number) if number >= least => Ok(Some(number)),
-            None if !value.is_i64() => Err(wrong_type(&path, "an integer", &value)),
+            None if !value.is_i64() => Err(ApiError::invalid_type(path, "an integer", &value)),
             _ => Err(ApiError::invalid(
                 &*path,
                 Some("integer_below_min_value"),
@@ -132,7 +132,7 @@ impl Fields {
             )
         };
         match value.as_f64() {
-            None => Err(wrong_type(&path, "a number", &value)),
+            None => Err(ApiError::invalid_type(&*path, "a number", &value)),
             Some(number) if number < *least => Err(out_of_range(
                 "decimal_below_min_value",
                 "number below minimum value",
@@ -160,7 +160,7 @@ impl Fields {
                 ),
             )),
             Some(Value::Array(values)) => Ok(Some(values)),
-            Some(other) => Err(wrong_type(&path, "an array", &other)),
+            Some(other) => Err(ApiError::invalid_type(path, "an array", &other)),
         }
     }
 
@@ -206,40 +206,9 @@ impl Fields {
     pub(super) fn refuse_unknown(self) -> Result<(), ApiError> {
         match self.into_unknown().into_iter().next() {
             None => Ok(()),
-            Some(path) => Err(ApiError::invalid(
-                &*path,
-                Some("unknown_parameter"),
-                format!("Unknown parameter: '{path}'."),
-            )),
+            Some(path) => Err(ApiError::unknown_parameter(path)),
         }
     }
-}
-
-/// The refusal of a value of another type.
-pub(super) fn wrong_type(path: &str, expected: &str, value: &Value) -> ApiError {
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(number) if number.is_f64() => "a decimal number",
-        Value::Number(_) => "an integer",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    };
-    ApiError::invalid(
-        path,
-        Some("invalid_type"),
-        format!("Invalid type for '{path}': expected {expected}, but got {kind} instead."),
-    )
-}
-
-/// The refusal of a request without this parameter.
-pub(super) fn missing(path: &str) -> ApiError {
-    ApiError::invalid(
-        path,
-        Some("missing_required_parameter"),
-        format!("Missing required parameter: '{path}'."),
-    )
 }
 
 /// The refusal of a text with more characters.

@@ -39,7 +39,7 @@ impl ShownRequest {
             |choice| choice.shown.clone(),
         );
         let previous = match body.origin {
-            Origin::Response(id) => Some(ids::response(id)),
+            Origin::Response(id) => Some(ids::response_id(id)),
             Origin::Nothing | Origin::Conversation(_) => None,
         };
         let mut object = json!({
@@ -79,7 +79,7 @@ impl ShownRequest {
             "prompt_cache_key": body.labels.prompt_cache_key,
         });
         if let Origin::Conversation(id) = body.origin {
-            object["conversation"] = json!({"id": ids::conversation(id)});
+            object["conversation"] = json!({"id": ids::conversation_id(id)});
         }
         if let Some(user) = &body.labels.user {
             object["user"] = json!(user);

@@ -6,7 +6,7 @@ use anneal_core::limits::TOOLS;
 use anneal_proto::v1::{self as pb, tool_choice};
 use serde_json::{Value, json};
 
-use super::fields::{Fields, not_one_of, wrong_type};
+use super::fields::{Fields, not_one_of};
 use crate::http::openai::errors::ApiError;
 
 /// Most characters of a tool's name.
@@ -181,7 +181,7 @@ fn parse_tool(path: &str, tool: Value) -> Result<pb::Tool, ApiError> {
     let input_schema = match tool.take("parameters") {
         None => String::new(),
         Some(schema @ Value::Object(_)) => schema.to_string(),
-        Some(other) => return Err(wrong_type(&tool.path("parameters"), "an object", &other)),
+        Some(other) => return Err(ApiError::invalid_type(tool.path("parameters"), "an object", &other)),
     };
     tool.flag("strict")?;
     Ok(pb::Tool {
