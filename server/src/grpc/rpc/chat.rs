@@ -296,7 +296,7 @@ mod tests {
     /// The field that the refusal of a turn that is not stored names.
     fn refused_field(ask: pb::ChatRequest) -> String {
         match parse_unstored(ask) {
-            Err(Failure::Field(error)) => error.field().to_owned(),
+            Err(Failure::Invalid { field, .. }) => field.to_string(),
             Err(other) => panic!("not refused as invalid: {other:?}"),
             Ok(_) => panic!("not refused"),
         }

@@ -355,3 +355,96 @@ fn skip_delivered(mut text: String, skip: &mut u64) -> String {
     text.drain(..text.ceil_char_boundary(skipped));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use anneal_core::caller::TenantId;
+    use pb::chat_response::{Done, Event, Started};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::http::resumable_turns::log_budget::LogBudget;
+
+    const TENANT: TenantId = TenantId(Uuid::from_u128(1));
+    const SESSION: ConversationId = ConversationId(Uuid::from_u128(2));
+
+    /// The log of an answer with two signed reasoning parts: before its text, and at its end.
+    fn log() -> Arc<TurnLog> {
+        let (log, _changes) = TurnLog::new(&LogBudget::new(10_000, 10_000), TENANT);
+        let signed = |signature: &str| {
+            Event::ReasoningEnd(pb::ReasoningPart {
+                signature: signature.into(),
+                ..pb::ReasoningPart::default()
+            })
+        };
+        let started = Started {
+            message_ids: vec![1],
+            turn: 1,
+            ..Started::default()
+        };
+        for event in [
+            Event::Started(started),
+            Event::ReasoningDelta("hm".into()),
+            signed("first"),
+            Event::TextDelta("text".into()),
+            signed("second"),
+            Event::Done(Done::default()),
+        ] {
+            log.record(event);
+        }
+        log
+    }
+
+    /// The ids and the contents of what a reader gets.
+    async fn read(mut reader: TurnReader) -> Vec<(String, String)> {
+        let mut events = Vec::new();
+        while let Some((id, event)) = reader.next().await {
+            let content = match event {
+                TurnEvent::Started(_) => "started".to_owned(),
+                TurnEvent::Text(delta) | TurnEvent::Reasoning(delta) => delta.text,
+                TurnEvent::ReasoningEnd(part) => part.signature,
+                TurnEvent::Done(_) => "done".to_owned(),
+                other => panic!("not in the log: {other:?}"),
+            };
+            events.push((id, content));
+        }
+        events
+    }
+
+    fn reader(log: &Arc<TurnLog>, resume_point: Option<&ResumePoint>) -> TurnReader {
+        let names = (SESSION, "r".to_owned());
+        TurnReader::new(Arc::clone(log), log.changes(), names, resume_point)
+    }
+
+    fn contents(events: &[(String, String)]) -> Vec<&str> {
+        events.iter().map(|(_, content)| content.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn only_readers_that_ask_get_signed_reasoning_parts() {
+        let log = log();
+        let without = read(reader(&log, None)).await;
+        assert_eq!(contents(&without), ["started", "hm", "text", "done"]);
+        let with = read(reader(&log, None).with_reasoning_parts()).await;
+        let expected = ["started", "hm", "first", "text", "second", "done"];
+        assert_eq!(contents(&with), expected);
+        let other_ids = with
+            .iter()
+            .filter(|(_, content)| !["first", "second"].contains(&content.as_str()));
+        assert!(without.iter().eq(other_ids), "the ids are the same");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_comes_back_gets_the_parts_after_what_it_has() {
+        let log = log();
+        let all = read(reader(&log, None)).await;
+        for (place, expected) in [
+            (1, &["first", "text", "second", "done"][..]),
+            (2, &["second", "done"]),
+        ] {
+            let resume_point = ResumePoint::parse(all[place].0.as_bytes());
+            let reader = reader(&log, resume_point.as_ref()).with_reasoning_parts();
+            assert_eq!(contents(&read(reader).await), expected);
+        }
+    }
+}

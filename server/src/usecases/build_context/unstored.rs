@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anneal_core::{
     caller::Caller,
     context::{Body, Material, Pressure, TailMessage},
-    message::{Message, MessageId, Role, part_bytes},
+    message::{Message, MessageId, Role},
     policy::Policy,
     tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens, count_message},
     turn,
@@ -271,11 +271,5 @@ mod tests {
     fn content_and_entries_are_reserved() {
         let messages = unstored(vec![text(Role::User, "four")]);
         assert_eq!(messages.reserved_bytes(), 4 + 2 * ROW_BYTES);
-        assert_eq!(
-            part_bytes(&Part::Text {
-                text: "four".into()
-            }),
-            4
-        );
     }
 }
