@@ -27,7 +27,7 @@ const LIST_VALUES: usize = 16;
 pub(super) struct CreateBody {
     pub(super) model: Option<String>,
     /// A text or a list of items, not read yet.
-    pub(super) input: Value,
+    input: Option<Value>,
     pub(super) instructions: Option<String>,
     pub(super) origin: Origin,
     pub(super) stream: bool,
@@ -97,7 +97,7 @@ impl CreateBody {
         refuse_unsupported(&mut body)?;
         let read = Self {
             model: body.text("model")?,
-            input: body.take("input").ok_or_else(|| ApiError::missing_parameter("input"))?,
+            input: body.take("input"),
             instructions: body.text("instructions")?,
             origin: Origin::take(&mut body)?,
             stream: body.flag("stream")?.unwrap_or(false),
@@ -113,6 +113,12 @@ impl CreateBody {
         };
         read.check()?;
         Ok(read)
+    }
+
+    /// The input. Fails if there is none.
+    pub(super) fn input(&self) -> Result<&Value, ApiError> {
+        let input = self.input.as_ref();
+        input.ok_or_else(|| ApiError::missing_parameter("input"))
     }
 
     /// Refuses parameters that contradict each other.

@@ -376,8 +376,12 @@ impl Translator {
 
 /// The item of one part of an answer.
 fn item_of(part: Part, id: &str) -> Value {
-    let parts = [pb::Part { part: Some(part) }];
-    let items = items::items_of_parts(&mut |_| id.to_owned(), &parts);
+    let message = pb::NewMessage {
+        role: pb::Role::Assistant.into(),
+        parts: vec![pb::Part { part: Some(part) }],
+        ..pb::NewMessage::default()
+    };
+    let items = items::items_of_parts(&mut |_| id.to_owned(), &message);
     items.into_iter().next().unwrap_or_default()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use anneal_core::caller::ConversationId;
 use anneal_proto::v1::{
     self as pb, message_service_server::MessageService as _, part::Part,
 };
@@ -124,27 +125,30 @@ pub(super) fn find_missing_calls(messages: &[pb::NewMessage]) -> BTreeSet<String
     missing
 }
 
-/// Refuses results of calls that the newest messages of the conversation up to `last` do not have.
+/// Refuses results whose calls are not in the input before them. They may be among the newest
+/// messages of the conversation up to `last`, if `place` names them.
 pub(super) async fn check_results(
     caller: &HttpCaller,
-    (conversation, last): (&str, i64),
+    place: Option<(ConversationId, i64)>,
     messages: &[pb::NewMessage],
 ) -> Result<(), ApiError> {
     let mut missing = find_missing_calls(messages);
+    let Some((conversation, last)) = place else {
+        return refuse_results(&missing);
+    };
     let mut page_token = String::new();
     for _ in 0..PAGES {
         if missing.is_empty() {
             return Ok(());
         }
         let ask = pb::ListMessagesRequest {
-            conversation_id: conversation.to_owned(),
+            conversation_id: conversation.to_string(),
             page_size: PAGE_MESSAGES,
             page_token,
             newest_first: true,
             ..pb::ListMessagesRequest::default()
         };
-        let listed = caller.services.list_messages(caller.request(ask)).await?;
-        let (_, listed, _reservation) = listed.into_parts();
+        let (listed, _reservation) = list(caller, conversation, ask).await?;
         let earlier = listed
             .messages
             .iter()
@@ -177,7 +181,7 @@ pub(super) fn refuse_results(missing: &BTreeSet<String>) -> Result<(), ApiError>
 /// The messages of a conversation up to `last`, as a request has them.
 pub(super) async fn load_messages(
     caller: &HttpCaller,
-    conversation: anneal_core::caller::ConversationId,
+    conversation: ConversationId,
     last: i64,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
     let mut messages = Vec::new();
@@ -189,12 +193,7 @@ pub(super) async fn load_messages(
             page_token,
             ..pb::ListMessagesRequest::default()
         };
-        let listed = caller.services.list_messages(caller.request(ask)).await;
-        let listed = listed.map_err(|status| match status.code() {
-            tonic::Code::NotFound => no_conversation(conversation),
-            _ => status.into(),
-        })?;
-        let (_, listed, _reservation) = listed.into_parts();
+        let (listed, _reservation) = list(caller, conversation, ask).await?;
         let is_over = listed
             .messages
             .last()
@@ -211,8 +210,23 @@ pub(super) async fn load_messages(
     }
 }
 
+/// Lists messages. The second value holds the memory of the content.
+pub(super) async fn list(
+    caller: &HttpCaller,
+    conversation: ConversationId,
+    ask: pb::ListMessagesRequest,
+) -> Result<(pb::ListMessagesResponse, http::Extensions), ApiError> {
+    let listed = caller.services.list_messages(caller.request(ask)).await;
+    let listed = listed.map_err(|status| match status.code() {
+        tonic::Code::NotFound => no_conversation(conversation),
+        _ => status.into(),
+    })?;
+    let (_, listed, reservation) = listed.into_parts();
+    Ok((listed, reservation))
+}
+
 /// The refusal of a conversation that does not exist.
-pub(super) fn no_conversation(id: anneal_core::caller::ConversationId) -> ApiError {
+pub(super) fn no_conversation(id: ConversationId) -> ApiError {
     let id = conversation_id(id);
     ApiError::not_found(format!("Conversation with id '{id}' not found."))
 }

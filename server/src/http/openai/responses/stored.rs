@@ -71,12 +71,13 @@ pub(super) async fn begin(
             Settled::Ended(_) | Settled::Running(_) => return Ok(join(record, None)),
         }
     }
-    let messages = input::read(caller, &body.input).await?;
+    let messages = input::read(caller, body.input()?).await?;
     let point = find_point(state, caller, body).await?;
-    if let Some(point) = point {
-        let place = (&*point.conversation.to_string(), point.last.0);
-        input::check_results(caller, place, &messages).await?;
-    }
+    let place = match (body.origin, point) {
+        (Origin::Conversation(id), _) => Some((id, i64::MAX)),
+        (_, point) => point.map(|point| (point.conversation, point.last.0)),
+    };
+    input::check_results(caller, place, &messages).await?;
     let (earlier, question) = input::split(messages)?;
     let beginning = Beginning {
         state,
@@ -128,14 +129,11 @@ fn id_of_key(tenant: TenantId, key: &str) -> Uuid {
 impl Beginning<'_> {
     /// Begins the response at the end of its conversation. If the conversation goes on meanwhile,
     /// tries again: a chain is then forked.
-    async fn begin(mut self, point: Option<Point>) -> Result<RunningResponse, ApiError> {
+    async fn begin(self, point: Option<Point>) -> Result<RunningResponse, ApiError> {
         let mut record: Option<Record> = None;
         for attempt in 0..BEGIN_ATTEMPTS {
             let place = (&*self.request_id, attempt);
             let target = target::find(self.caller, self.body, point, place).await?;
-            if matches!(self.body.origin, Origin::Conversation(_) | Origin::Nothing) {
-                self.check_results(&target).await?;
-            }
             let placed = match record.take() {
                 None => match self.put(&target).await? {
                     PutResponse::Stored => self.load().await?,
@@ -146,7 +144,7 @@ impl Beginning<'_> {
                 },
                 Some(placed) => self.move_to(placed, &target).await?,
             };
-            let refusal = match self.start(&placed, &target).await {
+            let refusal = match self.start(&placed, (&target, attempt)).await {
                 Ok(reader) => return Ok(reader),
                 Err(refusal) => refusal,
             };
@@ -156,25 +154,9 @@ impl Beginning<'_> {
                 placed.discard(target.is_new).await;
                 return Err(refusal.into());
             }
-            // The turn that was refused is over, and a request id names one turn.
-            let id = response_id(self.id);
-            self.request_id = format!("{id}/{}", Uuid::new_v4().as_simple());
             record = Some(placed);
         }
         Err(Failure::TurnLost.into())
-    }
-
-    async fn check_results(&self, target: &Target) -> Result<(), ApiError> {
-        let messages: Vec<pb::NewMessage> =
-            self.earlier.iter().chain(&self.question).cloned().collect();
-        let place = (&*target.id.to_string(), target.after.0);
-        let checked = input::check_results(self.caller, place, &messages).await;
-        if checked.is_err() && target.is_new {
-            let store = &self.state.services.state.store;
-            // Only the answer says why nothing has begun.
-            let _ = store.delete_conversation(self.caller.caller, target.id).await;
-        }
-        checked
     }
 
     fn model(&self, target: &Target) -> String {
@@ -226,51 +208,54 @@ impl Beginning<'_> {
             .move_response(
                 self.caller.caller,
                 placed.row.response_id,
-                (target.id, target.after),
-                &self.request_id,
+                target.id,
+                target.after,
             )
             .await
             .map_err(Failure::from)?;
         self.load().await
     }
 
-    /// Stores the input and starts the turn. Returns a reader of it.
-    async fn start(&self, record: &Record, target: &Target) -> Result<RunningResponse, Problem> {
-        let last = self.append_earlier(target).await;
-        let started = match last {
-            Ok(last) => self.start_turn(target, last).await.inspect_err(|_| ()),
+    /// Stores the input and starts the turn. Returns a reader of it. Of a turn that is refused no
+    /// input stays.
+    async fn start(
+        &self,
+        record: &Record,
+        (target, attempt): (&Target, usize),
+    ) -> Result<RunningResponse, Problem> {
+        let mut last = target.after;
+        let started = match self.append_earlier(target, attempt, &mut last).await {
+            Ok(()) => self.start_turn(target, last).await,
             Err(refusal) => Err(refusal),
         };
-        let (reader, recorder) = match started {
-            Ok(readers) => readers,
-            Err(refusal) => {
-                let earlier = self.earlier.len() as i64;
-                if earlier > 0 && !target.is_new && !refusal.is(Reason::LastMessageMismatch) {
-                    let last = MessageId(target.after.0 + earlier);
-                    record.withdraw_input(Some(last)).await;
-                }
-                return Err(refusal);
-            }
-        };
+        if started.is_err() && !target.is_new {
+            record.withdraw_input(Some(last)).await;
+        }
+        let (reader, recorder) = started?;
         let recorder = RunningResponse::of_record(record.clone(), Some(recorder), None);
-        self.state
-            .services
-            .state
-            .turns
-            .spawn(WatchedFuture::new(
-                PollWatchdog::for_task("response"),
-                record_end(recorder),
-            ));
-        Ok(RunningResponse::of_record(record.clone(), Some(reader), None))
+        let turns = &self.state.services.state.turns;
+        turns.spawn(WatchedFuture::new(
+            PollWatchdog::for_task("response"),
+            record_end(recorder),
+        ));
+        Ok(RunningResponse::of_record(
+            record.clone(),
+            Some(reader),
+            None,
+        ))
     }
 
-    /// Appends what precedes the question. Returns the newest message then.
-    async fn append_earlier(&self, target: &Target) -> Result<MessageId, Problem> {
-        let mut last = target.after;
+    /// Appends what precedes the question after the message `last`, which becomes the newest one.
+    async fn append_earlier(
+        &self,
+        target: &Target,
+        attempt: usize,
+        last: &mut MessageId,
+    ) -> Result<(), Problem> {
         for (index, messages) in self.earlier.chunks(APPEND_MESSAGES).enumerate() {
             let ask = pb::AppendMessagesRequest {
                 conversation_id: target.id.to_string(),
-                request_id: format!("{}/input/{index}", self.request_id),
+                request_id: format!("{}/input/{attempt}/{index}", self.request_id),
                 messages: messages.to_vec(),
                 expected_last_message_id: Some(last.0),
             };
@@ -278,10 +263,10 @@ impl Beginning<'_> {
             let appended = services.append_messages(self.caller.request(ask)).await;
             let appended = appended.map_err(|status| Problem::of_rpc(&status))?;
             if let Some(newest) = appended.into_inner().messages.last() {
-                last = MessageId(newest.message_id);
+                *last = MessageId(newest.message_id);
             }
         }
-        Ok(last)
+        Ok(())
     }
 
     /// Starts the turn, and waits until its question is stored. Returns two readers of it.

@@ -38,7 +38,7 @@ pub(super) async fn begin(
     body: &CreateBody,
     earlier: Option<&UnstoredHistory>,
 ) -> Result<RunningResponse, ApiError> {
-    let new = input::read(caller, &body.input).await?;
+    let new = input::read(caller, body.input()?).await?;
     // Only the last messages are answered, but the model gets all.
     input::split(new.clone())?;
     let mut messages = match earlier.filter(|_| continues(body, earlier)) {
