@@ -30,8 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) struct CancelResponse;
 
 impl EndpointRpcs for CancelResponse {
-    const RPCS: &'static [&'static Rpc] =
-        &[Rpc::named("cancel_turn"), Rpc::named("get_message")];
+    const RPCS: &'static [&'static Rpc] = &[Rpc::named("cancel_turn"), Rpc::named("get_message")];
 }
 
 /// Stops a response that runs in the background. Nothing of its answer is kept.
@@ -43,7 +42,9 @@ pub(super) async fn cancel(
 ) -> Result<Response, ApiError> {
     let mut record = Record::get(&state, &http_caller, &id).await?;
     if !record.row.background {
-        return Err(refuse("Only a response with 'background' true can be cancelled."));
+        return Err(refuse(
+            "Only a response with 'background' true can be cancelled.",
+        ));
     }
     match record.settle().await? {
         Settled::Ended(outcome) if outcome.status == Status::Cancelled => {}

@@ -204,7 +204,13 @@ impl Origin {
             Some(value @ Value::Object(_)) => {
                 Some(Fields::of_value("conversation", value)?.required_text("id")?)
             }
-            Some(other) => return Err(ApiError::invalid_type("conversation", "a string or an object", &other)),
+            Some(other) => {
+                return Err(ApiError::invalid_type(
+                    "conversation",
+                    "a string or an object",
+                    &other,
+                ));
+            }
         };
         let previous = body.text("previous_response_id")?;
         match (conversation, previous) {
@@ -257,7 +263,10 @@ impl Reduction {
                 return Err(not_one_of(&entry.path("type"), &kind, &["compaction"]));
             }
             if compaction.is_some() {
-                return Err(unsupported(&path, "Give one entry of the type 'compaction'."));
+                return Err(unsupported(
+                    &path,
+                    "Give one entry of the type 'compaction'.",
+                ));
             }
             compaction = Some(entry.integer("compact_threshold", 1)?);
             entry.refuse_unknown()?;
@@ -347,11 +356,12 @@ impl TextOptions {
         }
         if let Some(mut format) = text.object("format")? {
             let kind = format.one_of("type", &["text", "json_object", "json_schema"])?;
-            self.format = match kind.ok_or_else(|| ApiError::missing_parameter("text.format.type"))? {
-                "json_object" => Some(response_format::Format::JsonObject(true)),
-                "json_schema" => Some(take_schema(&mut format)?),
-                _ => None,
-            };
+            self.format =
+                match kind.ok_or_else(|| ApiError::missing_parameter("text.format.type"))? {
+                    "json_object" => Some(response_format::Format::JsonObject(true)),
+                    "json_schema" => Some(take_schema(&mut format)?),
+                    _ => None,
+                };
             format.refuse_unknown()?;
         }
         text.refuse_unknown()
@@ -394,7 +404,13 @@ fn take_schema(format: &mut Fields) -> Result<response_format::Format, ApiError>
     let strict = format.flag("strict")?.unwrap_or(false);
     let mut schema = match format.take("schema") {
         Some(Value::Object(schema)) => schema,
-        Some(other) => return Err(ApiError::invalid_type("text.format.schema", "an object", &other)),
+        Some(other) => {
+            return Err(ApiError::invalid_type(
+                "text.format.schema",
+                "an object",
+                &other,
+            ));
+        }
         None => return Err(ApiError::missing_parameter("text.format.schema")),
     };
     if let Some(description) = description {

@@ -200,7 +200,9 @@ impl Translator {
             // What was shown of the answer is gone. The event must have a number above that of
             // every event that was sent.
             let shown_until = self.after.map_or(0, |after| after + 1);
-            let position = outcome.position.unwrap_or_else(|| self.next.max(shown_until));
+            let position = outcome
+                .position
+                .unwrap_or_else(|| self.next.max(shown_until));
             self.next = position;
         }
         self.ended = Some(object.clone());
@@ -292,7 +294,11 @@ impl Translator {
         let content = item["content"].get(0).cloned();
         if let Some(part) = content.filter(|_| !text.is_empty()) {
             let empty = json!({"type": "reasoning_text", "text": ""});
-            self.emit(part_event("response.content_part.added", (&id, index), &empty));
+            self.emit(part_event(
+                "response.content_part.added",
+                (&id, index),
+                &empty,
+            ));
             let place = json!({"item_id": id, "output_index": index, "content_index": 0});
             let event = |kind: &str| {
                 let mut event = place.clone();
@@ -303,7 +309,11 @@ impl Translator {
             let mut done = event("response.reasoning.done");
             done["text"] = json!(text);
             self.emit(done);
-            self.emit(part_event("response.content_part.done", (&id, index), &part));
+            self.emit(part_event(
+                "response.content_part.done",
+                (&id, index),
+                &part,
+            ));
         }
         self.end_item(item);
     }
@@ -362,7 +372,9 @@ impl Translator {
     fn emit_delta(&mut self, mut event: Value, text: &str) {
         let first = self.next;
         self.next += text.len() as u64;
-        let had = self.after.map_or(0, |after| (after + 1).saturating_sub(first));
+        let had = self
+            .after
+            .map_or(0, |after| (after + 1).saturating_sub(first));
         let had = usize::try_from(had).unwrap_or(usize::MAX).min(text.len());
         // Only a number that no event had can be inside a character.
         let rest = &text[text.ceil_char_boundary(had)..];
@@ -416,3 +428,7 @@ fn error_event(error: &ApiError) -> Value {
         "error": object,
     })
 }
+
+#[cfg(test)]
+#[path = "events_tests.rs"]
+mod tests;

@@ -282,7 +282,10 @@ mod tests {
             assert_eq!((error.status(), error.code()), (400, Some(code)));
         }
         let mut outer = fields(json!({"text": {"format": 1}}));
-        let mut text = outer.object("text").expect("is an object").expect("is there");
+        let mut text = outer
+            .object("text")
+            .expect("is an object")
+            .expect("is there");
         let error = text.object("format").err().expect("is refused");
         assert_eq!(error.object()["param"], "text.format");
     }

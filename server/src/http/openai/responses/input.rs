@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use anneal_core::caller::ConversationId;
-use anneal_proto::v1::{
-    self as pb, message_service_server::MessageService as _, part::Part,
-};
+use anneal_proto::v1::{self as pb, message_service_server::MessageService as _, part::Part};
 use serde_json::Value;
 
 use crate::http::{
@@ -42,15 +40,14 @@ pub(super) async fn read(
 
 /// The refusal of a compaction item.
 fn refuse_compaction(param: &str) -> ApiError {
-    ApiError::unsupported_parameter(param, "Items of the type 'compaction' are not supported here.")
+    ApiError::unsupported_parameter(
+        param,
+        "Items of the type 'compaction' are not supported here.",
+    )
 }
 
 /// The message of an item that is stored.
-async fn load_item(
-    caller: &HttpCaller,
-    param: &str,
-    id: &str,
-) -> Result<pb::NewMessage, ApiError> {
+async fn load_item(caller: &HttpCaller, param: &str, id: &str) -> Result<pb::NewMessage, ApiError> {
     let shown: String = id.chars().take(128).collect();
     let not_found = || ApiError::not_found(format!("Item with id '{shown}' not found."));
     let item = ItemId::parse(id).ok_or_else(not_found)?;
@@ -268,7 +265,9 @@ mod tests {
         use pb::Role::{Assistant, System, Tool, User};
         let lengths = |roles: &[pb::Role]| {
             let split = split(roles.iter().map(|role| text(*role)).collect());
-            split.ok().map(|(earlier, question)| (earlier.len(), question.len()))
+            split
+                .ok()
+                .map(|(earlier, question)| (earlier.len(), question.len()))
         };
         assert_eq!(lengths(&[User]), Some((0, 1)));
         assert_eq!(lengths(&[User, Assistant, System, User]), Some((2, 2)));
@@ -286,6 +285,9 @@ mod tests {
         assert_eq!(missing(&[result("a"), call("a")]).len(), 1);
         let error = refuse_results(&missing(&[call("a"), result("b")]));
         let error = error.err().expect("is refused");
-        assert_eq!((error.status(), error.object()["param"].as_str()), (400, Some("input")));
+        assert_eq!(
+            (error.status(), error.object()["param"].as_str()),
+            (400, Some("input"))
+        );
     }
 }

@@ -131,17 +131,30 @@ mod tests {
             after: None,
         };
         let first = page(items.clone(), &query).expect("is a page");
-        assert_eq!((ids(&first), &first["has_more"]), (vec!["c", "b"], &json!(true)));
+        assert_eq!(
+            (ids(&first), &first["has_more"]),
+            (vec!["c", "b"], &json!(true))
+        );
         query.after = Some("b".into());
         let second = page(items.clone(), &query).expect("is a page");
-        assert_eq!((ids(&second), &second["has_more"]), (vec!["a"], &json!(false)));
+        assert_eq!(
+            (ids(&second), &second["has_more"]),
+            (vec!["a"], &json!(false))
+        );
         query.newest_first = false;
         assert_eq!(ids(&page(items.clone(), &query).expect("is a page")), ["c"]);
         query.after = Some("x".into());
         assert!(page(items, &query).is_err());
         assert_eq!(
-            page(Vec::new(), &PageQuery { limit: 1, newest_first: true, after: None })
-                .expect("is a page")["first_id"],
+            page(
+                Vec::new(),
+                &PageQuery {
+                    limit: 1,
+                    newest_first: true,
+                    after: None
+                }
+            )
+            .expect("is a page")["first_id"],
             Value::Null
         );
     }

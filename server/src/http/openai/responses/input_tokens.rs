@@ -2,7 +2,10 @@
 //! the server counts with the encoding that is nearest to the model's, and the provider's own frame
 //! is not known before a call.
 
-use anneal_core::{caller::ConversationId, tokens::Encoding};
+use anneal_core::{
+    caller::ConversationId,
+    tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
+};
 use anneal_proto::{
     convert::{chat_options, message},
     v1::{
@@ -31,8 +34,6 @@ use crate::{
     verbs::Rpc,
 };
 
-/// Tokens of the frame of one message.
-const FRAME_TOKENS: u64 = 4;
 /// Most messages that a context may end with which are not stored.
 const CURRENT_MESSAGES: usize = 100;
 
@@ -114,7 +115,7 @@ async fn count_context(
     let built = caller.services.build_context(caller.request(ask)).await;
     let context = built.map_err(not_found)?.into_parts().1.total_tokens;
     let encoding = encoding_of(body);
-    let tools = estimate_options(body, conversation.chat_options.as_ref(), encoding)?;
+    let tools = estimate_tools(body, conversation.chat_options.as_ref(), encoding)?;
     Ok(context + estimate_messages(&messages, encoding)? + tools)
 }
 
@@ -122,10 +123,10 @@ async fn count_context(
 fn estimate_request(body: &CreateBody, messages: &[pb::NewMessage]) -> Result<u64, ApiError> {
     let encoding = encoding_of(body);
     let instructions = body.instructions.as_ref().map_or(0, |instructions| {
-        encoding.estimate(instructions).get() + FRAME_TOKENS
+        (encoding.estimate(instructions) + FRAMING_PER_MESSAGE).get()
     });
     let messages = estimate_messages(messages, encoding)?;
-    Ok(instructions + messages + estimate_options(body, None, encoding)?)
+    Ok(instructions + messages + estimate_tools(body, None, encoding)?)
 }
 
 fn encoding_of(body: &CreateBody) -> Encoding {
@@ -140,17 +141,19 @@ fn estimate_messages(messages: &[pb::NewMessage], encoding: Encoding) -> Result<
     let messages = message::parse_at_least_one("input", messages.to_vec())?;
     let tokens = messages
         .iter()
-        .map(|message| encoding.estimate_message(message).get() + FRAME_TOKENS);
-    Ok(tokens.sum())
+        .map(|message| encoding.estimate_message(message) + FRAMING_PER_MESSAGE);
+    Ok(tokens.sum::<Tokens>().get())
 }
 
-/// The tokens of the tools and of the shape of the answer.
-fn estimate_options(
+/// The tokens of the tools.
+fn estimate_tools(
     body: &CreateBody,
     inherited: Option<&pb::ChatOptions>,
     encoding: Encoding,
 ) -> Result<u64, ApiError> {
     let options = merge_options(body, inherited);
     let options = chat_options::parse("options", options)?;
-    Ok(options.estimate_tokens(encoding).get())
+    let tools = options.tools().iter();
+    let tokens = tools.map(|tool| tool.estimate_tokens(encoding));
+    Ok(tokens.sum::<Tokens>().get())
 }

@@ -166,7 +166,6 @@ impl Outcome {
             ..outcome
         }
     }
-
 }
 
 impl Usage {

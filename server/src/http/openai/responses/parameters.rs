@@ -33,7 +33,11 @@ pub(super) struct Identity<'a> {
 impl ShownRequest {
     /// What answers show of this request. `options`: those of the turn, which may come from the
     /// conversation.
-    pub(super) fn new(identity: &Identity<'_>, body: &CreateBody, options: &pb::ChatOptions) -> Self {
+    pub(super) fn new(
+        identity: &Identity<'_>,
+        body: &CreateBody,
+        options: &pb::ChatOptions,
+    ) -> Self {
         let tool_choice = body.tools.choice.as_ref().map_or_else(
             || show_choice(options.tool_choice.as_ref()),
             |choice| choice.shown.clone(),

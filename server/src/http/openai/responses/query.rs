@@ -125,7 +125,10 @@ fn parse_flag(name: &str, value: &str) -> Result<bool, ApiError> {
 }
 
 fn parse_number(name: &str, value: &str) -> Result<u64, ApiError> {
-    let number = value.parse().ok().filter(|number| *number <= i64::MAX as u64);
+    let number = value
+        .parse()
+        .ok()
+        .filter(|number| *number <= i64::MAX as u64);
     number.ok_or_else(|| {
         ApiError::invalid(
             name,
@@ -168,13 +171,20 @@ mod tests {
             ("include[]", "file_search_call.results"),
             ("other", "x"),
         ] {
-            assert!(RetrieveQuery::parse(pairs(&[(name, value)])).is_err(), "{name}");
+            assert!(
+                RetrieveQuery::parse(pairs(&[(name, value)])).is_err(),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn a_page_is_read() {
-        let query = PageQuery::parse(pairs(&[("limit", "7"), ("order", "asc"), ("after", "msg_1")]));
+        let query = PageQuery::parse(pairs(&[
+            ("limit", "7"),
+            ("order", "asc"),
+            ("after", "msg_1"),
+        ]));
         let expected = PageQuery {
             limit: 7,
             newest_first: false,

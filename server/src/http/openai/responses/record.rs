@@ -99,7 +99,8 @@ impl Record {
         caller: &HttpCaller,
         id: &str,
     ) -> Result<Self, ApiError> {
-        let uuid = crate::http::openai::ids::parse_response_id(id).ok_or_else(|| no_response(id))?;
+        let uuid =
+            crate::http::openai::ids::parse_response_id(id).ok_or_else(|| no_response(id))?;
         Self::find(state, caller, uuid)
             .await?
             .ok_or_else(|| no_response(id))

@@ -39,7 +39,9 @@ pub(in crate::http) enum Medium<'a> {
         idempotency_key: Option<String>,
     },
     /// Over a connection that remembers its last response of which nothing is stored.
-    Socket { earlier: Option<&'a UnstoredHistory> },
+    Socket {
+        earlier: Option<&'a UnstoredHistory>,
+    },
 }
 
 /// A response of which nothing is stored: what a next one continues.
@@ -234,7 +236,9 @@ impl RunningResponse {
 
     /// The response object of a response that has just begun.
     pub(super) fn begun_object(&self) -> Value {
-        self.translator.shown().running(super::outcome::Status::Queued)
+        self.translator
+            .shown()
+            .running(super::outcome::Status::Queued)
     }
 
     /// What a next response over the same connection continues. None: the response is stored, or
@@ -292,9 +296,7 @@ impl RunningResponse {
             TurnEvent::Attempt(_) if !self.translator.has_pieces() => {}
             TurnEvent::Attempt(_) => {
                 // What was sent cannot be taken back.
-                self.break_off(
-                    ApiError::from(Failure::TurnLost).with_code("response_begun_anew"),
-                );
+                self.break_off(ApiError::from(Failure::TurnLost).with_code("response_begun_anew"));
             }
             TurnEvent::Done(done) => self.end_turn(&done).await,
             TurnEvent::Error(failed) => self.fail(failed.problem.into()).await,

@@ -181,7 +181,13 @@ fn parse_tool(path: &str, tool: Value) -> Result<pb::Tool, ApiError> {
     let input_schema = match tool.take("parameters") {
         None => String::new(),
         Some(schema @ Value::Object(_)) => schema.to_string(),
-        Some(other) => return Err(ApiError::invalid_type(tool.path("parameters"), "an object", &other)),
+        Some(other) => {
+            return Err(ApiError::invalid_type(
+                tool.path("parameters"),
+                "an object",
+                &other,
+            ));
+        }
     };
     tool.flag("strict")?;
     Ok(pb::Tool {
