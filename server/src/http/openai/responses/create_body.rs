@@ -1,6 +1,6 @@
 //! The body of a create: what is honoured, and what is refused by name.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use anneal_core::caller::ConversationId;
 use anneal_proto::v1::{self as pb, response_format};
@@ -8,13 +8,15 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    fields::{Fields, not_one_of, too_long, unsupported},
+    fields::{Fields, not_one_of, unsupported},
     tools::ToolSettings,
 };
-use crate::http::openai::{errors::ApiError, ids};
+use crate::http::openai::{
+    errors::ApiError,
+    ids,
+    request::{check_included, parse_metadata},
+};
 
-/// Most pairs of `metadata`, most characters of a key, and of a value.
-const METADATA: (usize, usize, usize) = (16, 64, 512);
 /// Most characters of `safety_identifier`, `prompt_cache_key` and `user`.
 const IDENTIFIER_CHARS: usize = 64;
 /// Least value of `max_output_tokens`.
@@ -30,11 +32,8 @@ pub(super) struct CreateBody {
     input: Option<Value>,
     pub(super) instructions: Option<String>,
     pub(super) origin: Origin,
-    pub(super) stream: bool,
     pub(super) background: bool,
     pub(super) store: bool,
-    /// Whether reasoning is shown with its encrypted content.
-    pub(super) shows_encrypted: bool,
     pub(super) reduction: Reduction,
     pub(super) tools: ToolSettings,
     pub(super) options: TextOptions,
@@ -84,7 +83,7 @@ pub(super) struct TextOptions {
 /// What an answer shows again, and nothing else is done with.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Labels {
-    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) metadata: HashMap<String, String>,
     pub(super) safety_identifier: Option<String>,
     pub(super) prompt_cache_key: Option<String>,
     pub(super) user: Option<String>,
@@ -95,15 +94,16 @@ impl CreateBody {
     pub(super) fn parse(body: Value) -> Result<Self, ApiError> {
         let mut body = Fields::of_body(body)?;
         refuse_unsupported(&mut body)?;
+        check_include(&mut body)?;
+        // How the answer is sent is not a matter of the turn.
+        body.flag("stream")?;
         let read = Self {
             model: body.text("model")?,
             input: body.take("input"),
             instructions: body.text("instructions")?,
             origin: Origin::take(&mut body)?,
-            stream: body.flag("stream")?.unwrap_or(false),
             background: body.flag("background")?.unwrap_or(false),
             store: body.flag("store")?.unwrap_or(true),
-            shows_encrypted: take_include(&mut body)?,
             reduction: Reduction::take(&mut body)?,
             tools: ToolSettings::take(&mut body)?,
             options: TextOptions::take(&mut body)?,
@@ -295,33 +295,17 @@ impl Reduction {
     }
 }
 
-/// Whether reasoning is shown with its encrypted content.
-fn take_include(body: &mut Fields) -> Result<bool, ApiError> {
+/// Refuses values of `include` about what no answer has.
+fn check_include(body: &mut Fields) -> Result<(), ApiError> {
     let values = body.list("include", LIST_VALUES)?.unwrap_or_default();
-    check_include(&values)
-}
-
-/// Refuses values of `include` about what no answer has. Returns whether reasoning is shown with
-/// its encrypted content.
-pub(super) fn check_include(values: &[Value]) -> Result<bool, ApiError> {
-    let mut shows_encrypted = false;
     for (index, value) in values.iter().enumerate() {
         let path = format!("include[{index}]");
         match value.as_str() {
-            Some("reasoning.encrypted_content") => shows_encrypted = true,
-            // Pictures are always shown with their URL.
-            Some("message.input_image.image_url") => {}
-            Some(_) => {
-                return Err(unsupported(
-                    &path,
-                    "Supported are 'reasoning.encrypted_content' and \
-                     'message.input_image.image_url'.",
-                ));
-            }
+            Some(text) => check_included(text, &path)?,
             None => return Err(ApiError::invalid_type(path, "a string", value)),
         }
     }
-    Ok(shows_encrypted)
+    Ok(())
 }
 
 impl TextOptions {
@@ -430,41 +414,15 @@ fn take_schema(format: &mut Fields) -> Result<response_format::Format, ApiError>
 impl Labels {
     fn take(body: &mut Fields) -> Result<Self, ApiError> {
         Ok(Self {
-            metadata: take_metadata(body)?,
+            metadata: match body.take("metadata") {
+                Some(metadata) => parse_metadata(&metadata)?,
+                None => HashMap::new(),
+            },
             safety_identifier: body.short_text("safety_identifier", IDENTIFIER_CHARS)?,
             prompt_cache_key: body.short_text("prompt_cache_key", IDENTIFIER_CHARS)?,
             user: body.text("user")?,
         })
     }
-}
-
-fn take_metadata(body: &mut Fields) -> Result<BTreeMap<String, String>, ApiError> {
-    let (pairs, key_chars, value_chars) = METADATA;
-    let map = match body.take("metadata") {
-        None => return Ok(BTreeMap::new()),
-        Some(Value::Object(map)) => map,
-        Some(other) => return Err(ApiError::invalid_type("metadata", "an object", &other)),
-    };
-    if map.len() > pairs {
-        return Err(ApiError::invalid(
-            "metadata",
-            Some("object_above_max_properties"),
-            format!("Invalid 'metadata': too many properties. At most {pairs} are allowed."),
-        ));
-    }
-    map.into_iter()
-        .map(|(key, value)| {
-            let path = format!("metadata.{}", key.chars().take(64).collect::<String>());
-            match value {
-                _ if key.chars().count() > key_chars => Err(too_long(&path, key_chars)),
-                Value::String(text) if text.chars().count() > value_chars => {
-                    Err(too_long(&path, value_chars))
-                }
-                Value::String(text) => Ok((key, text)),
-                other => Err(ApiError::invalid_type(path, "a string", &other)),
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -284,8 +284,7 @@ impl Translator {
         let index = self.output.len();
         let id = self.ids.id(ItemKind::Reasoning, index);
         let text = part.text.clone();
-        let mut item = item_of(Part::Reasoning(part), &id);
-        show_encrypted(&mut item, self.shown.shows_encrypted);
+        let item = item_of(Part::Reasoning(part), &id);
         self.emit(json!({
             "type": "response.output_item.added",
             "output_index": index,
@@ -395,16 +394,6 @@ fn item_of(part: Part, id: &str) -> Value {
     };
     let items = items::items_of_parts(&mut |_| id.to_owned(), &message);
     items.into_iter().next().unwrap_or_default()
-}
-
-/// Leaves the encrypted content of a reasoning item out, unless it is shown.
-pub(super) fn show_encrypted(item: &mut Value, is_shown: bool) {
-    if !is_shown
-        && item["type"] == "reasoning"
-        && let Some(item) = item.as_object_mut()
-    {
-        item.remove("encrypted_content");
-    }
 }
 
 fn part_event(kind: &str, (id, index): (&str, usize), part: &Value) -> Value {

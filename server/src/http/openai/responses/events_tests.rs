@@ -161,16 +161,6 @@ fn items_end_before_the_next_begins_and_are_those_of_the_last_event() {
 }
 
 #[test]
-fn encrypted_content_is_shown_if_it_is_asked_for() {
-    let include = json!({"include": ["reasoning.encrypted_content"]});
-    let mut translator = Translator::new(shown(include), ids(), None);
-    translator.push(reasoning(""));
-    translator.finish(&outcome("completed"));
-    let ended = translator.into_ended().expect("has ended");
-    assert!(ended["output"][0]["encrypted_content"].is_string());
-}
-
-#[test]
 fn an_answer_that_is_cut_off_ends_incomplete() {
     let events = translate(&[text("Hel")], &outcome("incomplete"), None);
     let last = events.last().expect("has events");

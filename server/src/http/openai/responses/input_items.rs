@@ -5,7 +5,6 @@ use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    events::show_encrypted,
     input::list,
     query::{PageQuery, Pairs},
     record::Record,
@@ -77,9 +76,6 @@ async fn load_items(record: &Record) -> Result<Vec<Value>, ApiError> {
         if is_over || page_token.is_empty() {
             break;
         }
-    }
-    for item in &mut items {
-        show_encrypted(item, record.shown.shows_encrypted);
     }
     Ok(items)
 }

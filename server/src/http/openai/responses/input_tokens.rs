@@ -27,9 +27,9 @@ use crate::{
     http::{
         HttpState,
         caller::{Authorized, EndpointRpcs, HttpCaller},
-        extractors::{JsonBody, NoParams, QueryParams},
+        extractors::{NoParams, QueryParams},
         json,
-        openai::{errors::ApiError, ids::response_id},
+        openai::{errors::ApiError, ids::response_id, request::ObjectBody},
     },
     verbs::Rpc,
 };
@@ -53,10 +53,9 @@ pub(super) async fn count_input_tokens(
     State(state): State<HttpState>,
     Authorized(http_caller, _): Authorized<CountInputTokens>,
     _: QueryParams<NoParams>,
-    JsonBody(body): JsonBody<Value>,
+    ObjectBody(body): ObjectBody,
 ) -> Result<Response, ApiError> {
-    let body = body.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-    let body = CreateBody::parse(body)?;
+    let body = CreateBody::parse(Value::Object(body))?;
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,
         Err(missing) if body.origin == Origin::Nothing => return Err(missing),

@@ -17,8 +17,6 @@ use crate::http::openai::ids;
 pub(super) struct ShownRequest {
     /// The response object of a turn that runs.
     object: Map<String, Value>,
-    /// Whether reasoning is shown with its encrypted content.
-    pub(super) shows_encrypted: bool,
 }
 
 /// What identifies a response, beside its parameters.
@@ -91,10 +89,7 @@ impl ShownRequest {
         let Value::Object(object) = object else {
             unreachable!("it was made as an object");
         };
-        Self {
-            object,
-            shows_encrypted: body.shows_encrypted,
-        }
+        Self { object }
     }
 
     /// Whether the turn runs in the background.

@@ -1,9 +1,7 @@
 //! The parameters of a query. Clients write a list as `include[]=a&include[]=b`.
 
-use serde_json::Value;
-
-use super::{create_body::check_include, fields::not_one_of};
-use crate::http::openai::errors::ApiError;
+use super::fields::not_one_of;
+use crate::http::openai::{errors::ApiError, request::check_include_parameter};
 
 /// A query, as its pairs.
 pub(super) type Pairs = axum::extract::Query<Vec<(String, String)>>;
@@ -18,8 +16,6 @@ pub(super) struct RetrieveQuery {
     pub(super) stream: bool,
     /// Only events after this one are sent.
     pub(super) starting_after: Option<u64>,
-    /// Whether reasoning is shown with its encrypted content. False: as the create says.
-    pub(super) shows_encrypted: bool,
 }
 
 /// Which items of a list are wanted.
@@ -35,7 +31,6 @@ impl RetrieveQuery {
     /// Reads a query.
     pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Self, ApiError> {
         let mut query = Self::default();
-        let mut include = Vec::new();
         for (name, value) in pairs {
             match name.as_str() {
                 "stream" => query.stream = parse_flag("stream", &value)?,
@@ -50,11 +45,9 @@ impl RetrieveQuery {
                         ));
                     }
                 }
-                "include" | "include[]" => include.push(Value::String(value)),
-                _ => return Err(ApiError::unknown_parameter(name)),
+                _ => check_include_parameter(&name, &value)?,
             }
         }
-        query.shows_encrypted = check_include(&include)?;
         if query.starting_after.is_some() && !query.stream {
             return Err(ApiError::invalid(
                 "starting_after",
@@ -75,7 +68,6 @@ impl PageQuery {
             newest_first: true,
             after: None,
         };
-        let mut include = Vec::new();
         for (name, value) in pairs {
             match name.as_str() {
                 "limit" => {
@@ -107,11 +99,9 @@ impl PageQuery {
                     };
                 }
                 "after" => query.after = Some(value),
-                "include" | "include[]" => include.push(Value::String(value)),
-                _ => return Err(ApiError::unknown_parameter(name)),
+                _ => check_include_parameter(&name, &value)?,
             }
         }
-        check_include(&include)?;
         Ok(query)
     }
 }
@@ -160,7 +150,6 @@ mod tests {
         let expected = RetrieveQuery {
             stream: true,
             starting_after: Some(41),
-            shows_encrypted: true,
         };
         assert_eq!(query, Ok(expected));
         for (name, value) in [

@@ -6,10 +6,7 @@ use anneal_core::{
     caller::ConversationId,
     message::{MessageId, Part},
 };
-use anneal_proto::v1::{
-    self as pb, conversation_service_server::ConversationService as _,
-    message_service_server::MessageService as _,
-};
+use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{
     Entity, ResponseEnd, StoreError, StoredAnswer, StoredResponse, TurnEnd as StoredTurnEnd,
 };
@@ -18,7 +15,6 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::{
-    events::show_encrypted,
     outcome::{Outcome, Status, TurnEnd, now},
     parameters::ShownRequest,
 };
@@ -247,9 +243,6 @@ impl Record {
             return Ok(Vec::new());
         };
         let mut items = items::items_of(self.row.conversation_id, &message);
-        for item in &mut items {
-            show_encrypted(item, self.shown.shows_encrypted);
-        }
         let is_incomplete = self
             .stored_outcome()
             .is_some_and(|outcome| outcome.status == Status::Incomplete);

@@ -35,7 +35,6 @@ pub(super) async fn retrieve(
 ) -> Result<Response, ApiError> {
     let query = RetrieveQuery::parse(pairs)?;
     let mut record = Record::get(&state, &http_caller, &id).await?;
-    record.shown.shows_encrypted |= query.shows_encrypted;
     if !query.stream {
         return Ok(json::response(&record.object().await?));
     }
