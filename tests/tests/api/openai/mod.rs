@@ -2,9 +2,11 @@
 //!
 //! - `conversations`: conversations and their items
 //! - `refusals`: conversations and items that are refused
+//! - `responses`: responses
 
 mod conversations;
 mod refusals;
+mod responses;
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};
