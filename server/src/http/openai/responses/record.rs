@@ -368,10 +368,15 @@ impl Record {
                 .delete_conversation(caller, self.row.conversation_id)
                 .await
         } else {
-            store
-                .delete_response(caller, self.row.response_id)
-                .await
-                .map(drop)
+            match store.delete_response(caller, self.row.response_id).await {
+                // The responses before it were deleted meanwhile.
+                Ok(deleted) if deleted.is_chain && !deleted.others => {
+                    store
+                        .delete_conversation(caller, deleted.conversation)
+                        .await
+                }
+                deleted => deleted.map(drop),
+            }
         };
         if let Err(error) = discarded {
             store.log_failure(&error, || {
