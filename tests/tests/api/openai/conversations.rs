@@ -1,7 +1,5 @@
 //! Conversations and their items.
 
-use anneal_core::caller::Verb;
-use anneal_server::{AuthSettings, ServerSettings};
 use anneal_testkit::{
     HttpClient, HttpResponse, TestApp, TestConversation, assistant, pb, result, user,
 };
@@ -9,22 +7,7 @@ use pb::part::Part;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{assert_error, delete, post};
-
-const CONVERSATIONS: &str = "/v1/conversations";
-
-/// An item of a user's text.
-fn message(text: &str) -> Value {
-    json!({"type": "message", "role": "user", "content": text})
-}
-
-/// Creates a conversation with these items. Returns its path.
-async fn create(web: &HttpClient, items: &Value) -> String {
-    let created = post(web, CONVERSATIONS, &json!({"items": items})).await;
-    assert_eq!(created.status, 200, "{created:?}");
-    let id = created.json()["id"].as_str().expect("an id").to_owned();
-    format!("{CONVERSATIONS}/{id}")
-}
+use super::{CONVERSATIONS, assert_error, create, delete, ids, list, message, post};
 
 /// The path of an existing conversation.
 fn path_of(conversation: &TestConversation<'_>) -> String {
@@ -36,21 +19,6 @@ fn conversation_at<'a>(app: &'a TestApp, path: &str) -> TestConversation<'a> {
     let (_, hex) = path.rsplit_once("conv_").expect("a path of a conversation");
     let uuid = Uuid::try_parse(hex).expect("hexadecimal digits");
     app.conversation_by_id(&uuid.to_string())
-}
-
-/// The page of items with these parameters.
-async fn list(web: &HttpClient, path: &str, parameters: &str) -> Value {
-    let listed = web.get(&format!("{path}/items{parameters}")).await;
-    assert_eq!(listed.status, 200, "{listed:?}");
-    listed.json()
-}
-
-/// The ids of these items.
-fn ids(items: &Value) -> Vec<String> {
-    let items = items.as_array().expect("a list").iter();
-    items
-        .map(|item| item["id"].as_str().expect("an id").to_owned())
-        .collect()
 }
 
 /// The ids of all items, read in pages of this size.
@@ -257,10 +225,9 @@ async fn items_of_every_type_come_back_as_they_were_sent() {
     for ((item, sent), prefix) in listed.iter().zip(&items).zip(prefixes) {
         let id = item["id"].as_str().expect("an id");
         assert!(id.starts_with(prefix), "{item}");
-        let one = web.get(&format!(
-            "{path}/items/{id}?include[]=reasoning.encrypted_content"
-        ));
-        assert_eq!(one.await.json(), *item);
+        let included = "include[]=reasoning.encrypted_content";
+        let one = web.get(&format!("{path}/items/{id}?{included}")).await;
+        assert_eq!(one.json(), *item);
         let mut without_id = item.clone();
         without_id.as_object_mut().expect("an object").remove("id");
         assert_eq!(without_id, *sent);
@@ -444,181 +411,4 @@ async fn an_output_stays_when_its_call_is_deleted_and_contexts_leave_it_out() {
     assert_eq!(left, [all[0].clone(), all[2].clone(), all[3].clone()]);
     let context = conversation_at(&app, &path).context().await;
     context.assert_tools_paired();
-}
-
-#[tokio::test]
-async fn foreign_conversations_and_items_answer_like_missing_ones() {
-    let app = TestApp::with_auth(
-        ServerSettings::default(),
-        AuthSettings {
-            api_keys: true,
-            ..Default::default()
-        },
-    )
-    .await;
-    let web = app.http_client();
-    let anna = format!("Bearer {}", app.key("anna", &Verb::ALL).await.text);
-    let bert = format!("Bearer {}", app.key("bert", &Verb::ALL).await.text);
-    let send = async |key: &str, method: &str, path: &str, body: Option<Value>| {
-        let request = match body {
-            Some(body) => web.json(method, path, &body),
-            None => web.request(method, path),
-        };
-        HttpResponse::send(request.header("authorization", key)).await
-    };
-    let body = json!({"items": [message("secret")]});
-    let created = send(&bert, "POST", CONVERSATIONS, Some(body.clone())).await;
-    let id = created.json()["id"].as_str().expect("an id").to_owned();
-    let path = format!("{CONVERSATIONS}/{id}");
-    let items = send(&bert, "GET", &format!("{path}/items"), None).await;
-    let item = ids(&items.json()["data"])[0].clone();
-    let missing = format!("conv_{}", Uuid::nil().as_simple());
-    let item_path = format!("/items/{item}");
-    for (method, suffix, body) in [
-        ("GET", "", None),
-        ("POST", "", Some(json!({"metadata": {"a": "b"}}))),
-        ("DELETE", "", None),
-        ("GET", "/items", None),
-        ("POST", "/items", Some(body)),
-        ("GET", item_path.as_str(), None),
-        ("DELETE", item_path.as_str(), None),
-    ] {
-        let foreign = send(&anna, method, &format!("{path}{suffix}"), body.clone()).await;
-        let absent = format!("{CONVERSATIONS}/{missing}{suffix}");
-        let absent = send(&anna, method, &absent, body).await;
-        assert_error(&foreign, 404, "", "");
-        assert_eq!(
-            foreign.text,
-            absent.text.replace(&missing, &id),
-            "{method} {suffix}"
-        );
-    }
-    let unchanged = send(&bert, "GET", &format!("{path}/items"), None).await;
-    assert_eq!(unchanged.json(), items.json());
-    // An item of another conversation is none of this one, whoever it belongs to.
-    let own = send(&anna, "POST", CONVERSATIONS, Some(json!({}))).await;
-    let own = own.json()["id"].as_str().expect("an id").to_owned();
-    for id in [item.as_str(), "msg_1", "x"] {
-        let path = format!("{CONVERSATIONS}/{own}/items/{id}");
-        let refused = send(&anna, "GET", &path, None).await;
-        assert_error(&refused, 404, "", "");
-        let text = format!("Item with id '{id}' not found in conversation.");
-        assert_eq!(refused.json()["error"]["message"], text);
-    }
-    let refused = send("Bearer x", "GET", &path, None).await;
-    assert_error(&refused, 401, "", "invalid_api_key");
-    assert_eq!(refused.json()["error"]["type"], "authentication_error");
-}
-
-#[tokio::test]
-async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing() {
-    let app = TestApp::start().await;
-    let web = app.http_client();
-    let path = create(&web, &json!([])).await;
-    let items = format!("{path}/items");
-    let many = json!(vec![message("a"); 21]);
-    let pairs = |count: usize| {
-        let pairs = (0..count).map(|n| (format!("k{n}"), json!("v")));
-        Value::Object(pairs.collect())
-    };
-    for (at, body, param, code) in [
-        (&items, json!({}), "items", "missing_required_parameter"),
-        (&items, json!({"items": []}), "items", "empty_array"),
-        (&items, json!({"items": "a"}), "items", "invalid_type"),
-        (
-            &items,
-            json!({"items": many}),
-            "items",
-            "array_above_max_length",
-        ),
-        (
-            &items,
-            json!({"items": [message("a"), {"role": "user", "content": 1}]}),
-            "items[1].content",
-            "invalid_type",
-        ),
-        (
-            &items,
-            json!({"items": [{"type": "message", "content": "a"}]}),
-            "items[0].role",
-            "missing_required_parameter",
-        ),
-        (
-            &items,
-            json!({"items": [{"role": "user", "content": "a", "color": "red"}]}),
-            "items[0].color",
-            "unknown_parameter",
-        ),
-        (
-            &items,
-            json!({"items": [{"type": "web_search_call", "id": "ws_1"}]}),
-            "items[0].type",
-            "unsupported_tool",
-        ),
-        (
-            &items,
-            json!({"items": [{"role": "user", "content": [
-                {"type": "input_image", "file_id": "file_1"},
-            ]}]}),
-            "items[0].content[0].file_id",
-            "unsupported_parameter",
-        ),
-        (
-            &items,
-            json!({"items": [message("a"), {
-                "type": "function_call", "call_id": "", "name": "f", "arguments": "",
-            }]}),
-            "items[1]",
-            "invalid_value",
-        ),
-        (
-            &path,
-            json!({"metadata": pairs(17)}),
-            "metadata",
-            "object_above_max_properties",
-        ),
-        (
-            &path,
-            json!({"metadata": {"k": "v".repeat(513)}}),
-            "metadata.k",
-            "string_above_max_length",
-        ),
-        (
-            &path,
-            json!({"metadata": {"k": 1}}),
-            "metadata.k",
-            "invalid_type",
-        ),
-        (&path, json!({"metadata": []}), "metadata", "invalid_type"),
-    ] {
-        assert_error(&post(&web, at, &body).await, 400, param, code);
-    }
-    for (query, param, code) in [
-        ("?limit=1000", "limit", "integer_above_max_value"),
-        ("?limit=0", "limit", "integer_below_min_value"),
-        ("?order=up", "order", "invalid_value"),
-        (
-            "?include[]=file_search_call.results",
-            "include[]",
-            "unsupported_parameter",
-        ),
-    ] {
-        assert_error(&web.get(&format!("{items}{query}")).await, 400, param, code);
-    }
-    let broken = web.request("POST", &items);
-    let broken = broken.header("content-type", "application/json").body("{");
-    assert_error(&HttpResponse::send(broken).await, 400, "", "invalid_json");
-    let unknown = web.get("/v1/nothing").await;
-    assert_error(&unknown, 404, "", "");
-    let missing = web.get(&format!("{items}?after=msg_1")).await;
-    assert_error(&missing, 404, "", "");
-    assert_eq!(list(&web, &path, "").await["data"], json!([]));
-    assert_eq!(web.get(&path).await.json()["metadata"], json!({}));
-    let refused = post(
-        &web,
-        CONVERSATIONS,
-        &json!({"items": [message("a"), {"role": "x"}]}),
-    )
-    .await;
-    assert_error(&refused, 400, "items[1].role", "invalid_value");
 }

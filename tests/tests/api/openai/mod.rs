@@ -1,11 +1,15 @@
 //! The doors of OpenAI's protocol, under `/v1`.
 //!
 //! - `conversations`: conversations and their items
+//! - `refusals`: conversations and items that are refused
 
 mod conversations;
+mod refusals;
 
 use anneal_testkit::{HttpClient, HttpResponse};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+const CONVERSATIONS: &str = "/v1/conversations";
 
 /// Posts this body to this path.
 async fn post(web: &HttpClient, path: &str, body: &Value) -> HttpResponse {
@@ -36,4 +40,32 @@ fn assert_error(answer: &HttpResponse, status: u16, param: &str, code: &str) {
         answer.header("x-request-id").starts_with("req_"),
         "{answer:?}"
     );
+}
+
+/// An item of a user's text.
+fn message(text: &str) -> Value {
+    json!({"type": "message", "role": "user", "content": text})
+}
+
+/// Creates a conversation with these items. Returns its path.
+async fn create(web: &HttpClient, items: &Value) -> String {
+    let created = post(web, CONVERSATIONS, &json!({"items": items})).await;
+    assert_eq!(created.status, 200, "{created:?}");
+    let id = created.json()["id"].as_str().expect("an id").to_owned();
+    format!("{CONVERSATIONS}/{id}")
+}
+
+/// The page of items with these parameters.
+async fn list(web: &HttpClient, path: &str, parameters: &str) -> Value {
+    let listed = web.get(&format!("{path}/items{parameters}")).await;
+    assert_eq!(listed.status, 200, "{listed:?}");
+    listed.json()
+}
+
+/// The ids of these items.
+fn ids(items: &Value) -> Vec<String> {
+    let items = items.as_array().expect("a list").iter();
+    items
+        .map(|item| item["id"].as_str().expect("an id").to_owned())
+        .collect()
 }
