@@ -216,6 +216,8 @@ async fn nothing_is_stored_unless_the_request_says_so() {
             answer.header("x-anneal-ignored-parameters"),
             "user, Idempotency-Key"
         );
+    }
+    for more in [json!({}), json!({"stream": true})] {
         let body = with(with(ask(&messages("fail")), &tools), &more);
         let failed = send(&web, &body, &[]).await;
         assert!(failed.status >= 500, "{failed:?}");

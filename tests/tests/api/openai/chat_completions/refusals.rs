@@ -182,7 +182,7 @@ async fn a_foreign_conversation_answers_like_a_missing_one() {
     let foreign = created.header(CONVERSATION).to_owned();
     assert!(foreign.starts_with("conv_"), "{created:?}");
     let missing = format!("conv_{}", Uuid::nil().as_simple());
-    for name in [foreign.as_str(), &missing, "conv_x", "x", "é"] {
+    for name in [foreign.as_str(), &missing, "conv_x", "x"] {
         let headers = [("authorization", anna.as_str()), (CONVERSATION, name)];
         let refused = send(&web, &body, &headers).await;
         assert_error(&refused, 404, "", "");

@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use anneal_testkit::{
-    Gate, HttpClient, HttpResponse, Say, Script, ScriptedModel, TestApp, TestConversation, pb,
+    Gate, HttpClient, HttpResponse, Say, Script, ScriptedModel, TestApp, TestConversation,
+    eventually, pb,
 };
 use pb::Role::{Assistant, System, Tool, User};
 use serde_json::{Value, json};
@@ -336,6 +337,6 @@ async fn one_turn_runs_at_a_time_and_goes_on_without_its_reader() {
     first.abort();
     gate.open_for_ever();
     let stored = [(User, "One?"), (Assistant, "Answer.")];
-    let has_answer = async || (texts(&app, &id).await == expected(&stored)).then_some(());
-    anneal_testkit::eventually("the answer is stored", has_answer).await;
+    let has_answer = async || texts(&app, &id).await == expected(&stored);
+    eventually("the answer is stored", has_answer).await;
 }
