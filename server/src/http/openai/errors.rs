@@ -104,6 +104,16 @@ impl ApiError {
         Self::of(StatusCode::NOT_FOUND, message)
     }
 
+    /// A state of the conversation in which the request cannot be served, and which waiting does not
+    /// change.
+    pub(in crate::http) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            may_be_repeated: false,
+            ..Self::of(StatusCode::CONFLICT, message)
+        }
+        .with_code(code)
+    }
+
     #[must_use]
     pub(in crate::http) fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(Cow::Borrowed(code));

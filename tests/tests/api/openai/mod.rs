@@ -1,10 +1,14 @@
 //! The doors of OpenAI's protocol, under `/v1`.
 //!
+//! - `chat_completions`: turns whose history the client sends
 //! - `conversations`: conversations and their items
+//! - `models`: the configured models
 //! - `refusals`: conversations and items that are refused
 //! - `responses`: responses
 
+mod chat_completions;
 mod conversations;
+mod models;
 mod refusals;
 mod responses;
 
