@@ -105,6 +105,11 @@ impl TurnReader {
         }
     }
 
+    /// The turn in the session; message 0: nothing of it has been read yet.
+    pub(in crate::http) const fn turn(&self) -> TurnKey {
+        self.turn
+    }
+
     /// Waits until the user's message is stored. Fails if the turn fails before. Also returns if
     /// the log is discarded.
     pub(in crate::http) async fn wait_for_start(&mut self) -> Result<(), Problem> {
