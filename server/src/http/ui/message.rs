@@ -168,7 +168,7 @@ impl UiMessage {
         let files = self.parts.0.iter().filter(|part| part.kind == "file");
         let names: Vec<Option<&String>> = files.map(|part| part.filename.as_ref()).collect();
         if names.iter().any(Option::is_some) {
-            let names = serde_json::Value::from_iter(names).to_string();
+            let names = serde_json::json!(names).to_string();
             let names = bounded_label(&format!("{field}.parts.filename"), names)?;
             labels.insert(labels::FILE_NAMES.to_owned(), names);
         }
