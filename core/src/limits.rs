@@ -8,6 +8,8 @@
 
 /// Messages in one append.
 pub const MESSAGES_PER_APPEND: usize = 100;
+/// Messages of a turn that is not stored.
+pub const UNSTORED_MESSAGES: usize = 10_000;
 /// Messages that one change of messages names by their ids.
 pub const CHANGE_IDS: usize = 500;
 /// Messages that one change changes, with those that go with them because of tool calls.

@@ -59,8 +59,9 @@ impl<'a> ModelGateway<'a> {
             conversation,
             purpose: self.purpose,
             tokens,
+            is_stored: turn.is_none_or(|turn| turn.request_id.is_some()),
             limits: self.access.limits(model),
-            request_id: turn.map(|turn| turn.request_id),
+            request_id: turn.and_then(|turn| turn.request_id),
             replaces: turn.and_then(|turn| turn.replaces),
         };
         let admitted = self.store.admit_call(caller, &ask).await?;
@@ -76,8 +77,8 @@ impl<'a> ModelGateway<'a> {
 /// The turn that a call answers, or after which it keeps a cache warm.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnLease<'a> {
-    /// The turn's request id.
-    pub request_id: &'a str,
+    /// The turn's request id. None: the turn is not stored, and there is no such conversation.
+    pub request_id: Option<&'a str>,
     /// The lease of an earlier call of the same turn, which ends when this call is admitted; None:
     /// this is the turn's first call. The earlier call is still to be settled.
     pub replaces: Option<&'a ModelLease>,

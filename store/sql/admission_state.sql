@@ -4,7 +4,8 @@
 -- default tenant ($4) always exists, and counts only once it has called a model. Each `exists`
 -- reads one or two index entries. One condition for all tenants together would make PostgreSQL hash
 -- the whole table ai_model_spend. "tenant_tokens" are the tokens that the tenant has used and
--- reserved today, "seconds_to_next_day" are those until the next day (UTC).
+-- reserved today, "seconds_to_next_day" are those until the next day (UTC). Returns no row if there is
+-- no such conversation, unless the call is for a turn that is not stored ($5).
 select
     calls.in_flight as "calls_in_flight!", calls.tenant_in_flight as "tenant_calls_in_flight!",
     (
@@ -27,7 +28,11 @@ select
     extract(epoch from t.open_until_ts - now())::double precision as "tenant_open_seconds?",
     extract(epoch from now() - t.opened_ts)::double precision as "tenant_opened_seconds?",
     coalesce(t.last_error, '') as "tenant_error!"
-from ai_conversation as c
+from (
+    select $2::uuid as conversation_id
+    where $5::boolean
+       or exists (select from ai_conversation where tenant_id = $1 and conversation_id = $2)
+) as c
 cross join lateral (
     select count(*) as in_flight, count(*) filter (where l.tenant_id = $1) as tenant_in_flight from ai_model_lease as l
     where l.model = $3
@@ -35,5 +40,3 @@ cross join lateral (
 ) as calls
 left join ai_conversation_breaker as b on b.conversation_id = c.conversation_id and b.model = $3
 left join ai_tenant_breaker as t on t.tenant_id = $1 and t.model = $3
-where c.tenant_id = $1
-  and c.conversation_id = $2

@@ -1,6 +1,7 @@
 -- Looks for rows of the tenants' ($1) conversations that do not exist, in random pages of each table.
 -- $2: a hundred times the bytes to read of a table, so that it is a percentage when it is divided by
--- the table's size. Returns at most 100 pairs of a conversation and a table.
+-- the table's size. Returns at most 100 pairs of a conversation and a table. The lease of a turn that
+-- is not stored names no request, and is of no conversation.
 select distinct r.table_name as "table_name!", r.tenant_id as "tenant_id!", r.conversation_id as "conversation_id!"
 from (
     select 'ai_message' as table_name, tenant_id, conversation_id from ai_message
@@ -29,6 +30,8 @@ from (
     union all
     select 'ai_model_lease', tenant_id, conversation_id from ai_model_lease
     tablesample system (least($2 / (pg_relation_size('ai_model_lease') + 1), 100))
+    where request_id is not null
+       or not turn
     union all
     select 'ai_summary_part', tenant_id, conversation_id from ai_summary_part
     tablesample system (least($2 / (pg_relation_size('ai_summary_part') + 1), 100))

@@ -1,6 +1,6 @@
 -- Stores the lease of an admitted call, for $7 seconds. $5: whether the call is a turn. $9: the
 -- request id of the turn, or of the turn after which the call keeps a cache warm; null if the call
--- is for a summary. $10: the stop that was asked for under the lease that this one takes over; null
+-- is for a summary, or for a turn that is not stored ($12). $10: the stop that was asked for under the lease that this one takes over; null
 -- if there is none. A half-open breaker admits one trial call at a time, so it is opened again for
 -- the length of the lease:
 -- - the tenant's breaker for the model, if this call is a trial call for that breaker or for the
@@ -8,9 +8,14 @@
 -- - the conversation's breaker, if it has opened before and the call is for a summary ($11). Other
 --   calls are admitted whatever that breaker says, and do not change it.
 -- Of the model's own breaker, only updated_ts changes: the time of the last admission.
--- Stores no lease if there is no such conversation. The lock keeps the conversation from being
--- deleted meanwhile, which would leave the lease behind.
-with model_breaker as (
+-- Stores no lease if there is no such conversation, unless the turn is not stored. The lock keeps the
+-- conversation from being deleted meanwhile, which would leave the lease behind.
+with conversation as (
+    select from ai_conversation
+    where tenant_id = $1
+      and conversation_id = $2
+    for key share
+), model_breaker as (
     update ai_model_breaker set updated_ts = now()
     where model = $4
 ), tenant_breaker as (
@@ -27,8 +32,6 @@ with model_breaker as (
       and $11
 )
 insert into ai_model_lease (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts, request_id, stop)
-select c.tenant_id, c.conversation_id, $3, $4, $5, $6, now() + $7 * interval '1 second', $9, $10
-from ai_conversation as c
-where c.tenant_id = $1
-  and c.conversation_id = $2
-for key share
+select $1, $2, $3, $4, $5, $6, now() + $7 * interval '1 second', $9, $10
+where $12::boolean
+   or exists (select from conversation)

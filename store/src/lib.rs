@@ -96,9 +96,9 @@ pub use messages::{
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{
     AnsweredState, BreakerFigures, Calibration, CallAsk, CallHistory, CallOutcome,
-    ConversationBreaker, ModelFault, ModelFigures, ModelLease, RecordedCacheUse, RecordedCall,
-    ReportedCall, ReportedTotals, StopAsk, StopMode, StoppedTurn, StoredAnswer, SummarySpend,
-    TurnEnd, TurnRequestIds, UsageReport, Verdict,
+    ConversationBreaker, LearntModel, ModelFault, ModelFigures, ModelLease, RecordedCacheUse,
+    RecordedCall, ReportedCall, ReportedTotals, StopAsk, StopMode, StoppedTurn, StoredAnswer,
+    SummarySpend, TurnEnd, TurnRequestIds, UsageReport, Verdict,
 };
 pub use policy_defaults::StoredPolicy;
 pub use queue::{

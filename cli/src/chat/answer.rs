@@ -29,7 +29,7 @@ pub(super) enum AnswerPhase {
 }
 
 impl AnswerPhase {
-    /// Prints an event of the answer, except `Started` and `Done`.
+    /// Prints an event of the answer, except `ReasoningEnd`, `Started` and `Done`.
     pub(super) fn show(&mut self, screen: &mut Screen, event: &Event) -> io::Result<()> {
         match event {
             Event::ReasoningDelta(text) => {
@@ -51,7 +51,7 @@ impl AnswerPhase {
                 *self = Self::Idle;
                 screen.print_note(&attempt_note(attempt))
             }
-            Event::Started(_) | Event::Done(_) => Ok(()),
+            Event::ReasoningEnd(_) | Event::Started(_) | Event::Done(_) => Ok(()),
         }
     }
 

@@ -21,12 +21,17 @@ pub fn parse_at_least_one(
 
 /// Parses at most 100 messages.
 pub fn parse_all(field: &str, messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, FieldError> {
-    if messages.len() > limits::MESSAGES_PER_APPEND {
-        return Err(FieldError::limit(
-            field,
-            limits::MESSAGES_PER_APPEND,
-            "messages",
-        ));
+    parse_up_to(field, messages, limits::MESSAGES_PER_APPEND)
+}
+
+/// Parses at most so many messages.
+pub fn parse_up_to(
+    field: &str,
+    messages: Vec<pb::NewMessage>,
+    most: usize,
+) -> Result<Vec<Message>, FieldError> {
+    if messages.len() > most {
+        return Err(FieldError::limit(field, most, "messages"));
     }
     messages
         .into_iter()

@@ -339,6 +339,19 @@ impl ChatService for GrpcServices {
     }
 }
 
+impl GrpcServices {
+    /// Runs a turn of which nothing is stored. It is a call of Chat in all else: `messages` are all
+    /// that the model gets, those of the assistant included. `conversation_id` must be empty, and
+    /// `request_id` is ignored. The events name no conversation and no message.
+    pub(crate) async fn chat_unstored(
+        &self,
+        request: Request<pb::ChatRequest>,
+    ) -> Result<Response<chat_turn::Events>, Status> {
+        let call = RpcCall::begin_turn(&self.state, const { Rpc::named("chat") }, &request)?;
+        rpc::chat::chat_unstored(&self.state, call, request.into_inner()).await
+    }
+}
+
 #[tonic::async_trait]
 impl ErasureService for GrpcServices {
     async fn erase_user(

@@ -70,7 +70,7 @@ pub(crate) async fn prepare(
 }
 
 /// Fails if a message has more text than the settings allow.
-fn check_sizes(state: &ServerState, messages: &[Message]) -> Result<(), Failure> {
+pub(crate) fn check_sizes(state: &ServerState, messages: &[Message]) -> Result<(), Failure> {
     let settings = state.settings.get();
     let is_too_large = |message: &Message| settings.limits.is_too_large(message);
     match messages.iter().position(is_too_large) {
@@ -84,7 +84,7 @@ fn check_sizes(state: &ServerState, messages: &[Message]) -> Result<(), Failure>
 }
 
 /// The bytes of the messages' content, and the number of its parts.
-fn size(messages: &[Message]) -> (usize, usize) {
+pub(crate) fn size(messages: &[Message]) -> (usize, usize) {
     let parts = || messages.iter().flat_map(|message| &message.parts);
     (parts().map(message::part_bytes).sum(), parts().count())
 }

@@ -31,8 +31,11 @@ use crate::{
 pub struct CallAsk<'a> {
     /// Name of the model in the configuration.
     pub model: &'a str,
-    /// The conversation that the call is for.
+    /// The conversation that the call is for. Of a turn that is not stored: any id that no other
+    /// call has.
     pub conversation: ConversationId,
+    /// Whether the conversation is stored. If it is not, there is nothing to stop the call by.
+    pub is_stored: bool,
     /// Purpose of the call.
     pub purpose: CallPurpose,
     /// Most tokens that the call may use: its input and the reserve for its output.
@@ -40,7 +43,7 @@ pub struct CallAsk<'a> {
     /// The operator's limits.
     pub limits: CallLimits,
     /// The request id of the turn that the call answers, or after which it keeps a cache warm.
-    /// None: the call is for a summary.
+    /// None: the call is for a summary, or for a turn that is not stored.
     pub request_id: Option<&'a str>,
     /// The lease of an earlier call of the same turn, which ends when this one is admitted; None:
     /// there is none. Fails with [`StoreError::LeaseLost`] if it is lost.
@@ -100,8 +103,10 @@ async fn try_admit(
     let stop = match ask.replaces {
         None => None,
         Some(replaced) => {
-            // A conversation is locked before the lease of a turn (`conversations/lock.rs`).
-            keep_conversation(&mut tx, caller, replaced.conversation).await?;
+            if ask.is_stored {
+                // A conversation is locked before the lease of a turn (`conversations/lock.rs`).
+                keep_conversation(&mut tx, caller, replaced.conversation).await?;
+            }
             end_replaced_lease(&mut tx, caller, replaced).await?
         }
     };
@@ -157,6 +162,7 @@ async fn try_admit(
         ask.request_id,
         stop.map(StopMode::code),
         ask.purpose == CallPurpose::Summary,
+        !ask.is_stored,
     )
     .execute(&mut *tx)
     .await?;
@@ -203,6 +209,7 @@ async fn read_state(
         ask.conversation.0,
         ask.model,
         TenantId::DEFAULT.0,
+        !ask.is_stored,
     )
     .fetch_optional(db)
     .await?

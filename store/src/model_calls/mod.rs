@@ -37,4 +37,4 @@ pub use recorded::{AnsweredState, RecordedCacheUse, RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
 pub use stop_mode::StopMode;
 pub use stops::{StopAsk, StoppedTurn, TurnEnd, TurnRequestIds};
-pub use usage_reports::{Calibration, ReportedCall, UsageReport};
+pub use usage_reports::{Calibration, LearntModel, ReportedCall, UsageReport};

@@ -54,6 +54,15 @@ pub struct Calibration {
     pub reports: i64,
 }
 
+/// What the provider of a model has shown about it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LearntModel {
+    /// The context window that the provider has named in an error; None: it has named none.
+    pub window: Option<Tokens>,
+    /// The model's tokens per token counted here; None: unknown.
+    pub ratio: Option<f64>,
+}
+
 /// Facts about a model that a usage report or an error shows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Observation {
@@ -84,12 +93,20 @@ impl Store {
             return Ok(Calibration::default());
         }
         let ratio = if fresh { report.usage.ratio() } else { None };
-        let observation = Observation {
-            ratio,
-            input: Some(column(report.usage.input)),
-            ..Observation::default()
-        };
-        self.calibrate(caller, &report.model, observation).await
+        self.calibrate(caller, &report.model, answered(ratio, &report.usage))
+            .await
+    }
+
+    /// Calibrates a model with the usage of an answer that is not stored. Stores nothing else.
+    pub async fn learn_usage(
+        &self,
+        caller: Caller,
+        model: &str,
+        usage: &Usage,
+    ) -> Result<(), StoreError> {
+        self.calibrate(caller, model, answered(usage.ratio(), usage))
+            .await?;
+        Ok(())
     }
 
     /// Calibrates a model with a token count that its provider reported in an error. `ratio`: the
@@ -138,21 +155,33 @@ impl Store {
         caller: Caller,
         model: &str,
     ) -> Result<Option<Tokens>, StoreError> {
+        let learnt = self.find_learnt(caller, model).await?;
+        Ok(self
+            .policy_defaults
+            .get()
+            .session()
+            .window_of(model, learnt.window))
+    }
+
+    /// What the provider of a model has shown about it so far.
+    pub async fn find_learnt(
+        &self,
+        caller: Caller,
+        model: &str,
+    ) -> Result<LearntModel, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let learnt = sqlx::query_scalar!(
-            "select window_tokens from ai_model where tenant_id = $1 and model = $2",
+        let learnt = sqlx::query!(
+            "select window_tokens, tokens_ratio from ai_model where tenant_id = $1 and model = $2",
             caller.tenant().0,
             model,
         )
         .fetch_optional(&mut *db)
         .await?;
         db.release().await?;
-        let learnt = learnt.flatten().map(tokens);
-        Ok(self
-            .policy_defaults
-            .get()
-            .session()
-            .window_of(model, learnt))
+        Ok(learnt.map_or_else(LearntModel::default, |row| LearntModel {
+            window: row.window_tokens.map(tokens),
+            ratio: row.tokens_ratio,
+        }))
     }
 
     /// Stores a report. False if it was stored before.
@@ -233,6 +262,15 @@ impl Store {
             reports: row.reports,
         });
         Ok(learned.unwrap_or_default())
+    }
+}
+
+/// What an answer shows about its model. `ratio`: that of its usage, unless it was counted before.
+fn answered(ratio: Option<f64>, usage: &Usage) -> Observation {
+    Observation {
+        ratio,
+        input: Some(column(usage.input)),
+        ..Observation::default()
     }
 }
 

@@ -18,6 +18,7 @@ fn ask(conversation: ConversationId, limits: CallLimits) -> CallAsk<'static> {
     CallAsk {
         model: MODEL,
         conversation,
+        is_stored: true,
         purpose: CallPurpose::Summary,
         tokens: Tokens::new(100),
         limits,
@@ -373,6 +374,62 @@ async fn a_conversation_has_one_turn_at_a_time_across_models() {
     .await;
     expire_leases(&app).await;
     admit(&app.store, &turn).await;
+}
+
+/// The leases, the breakers of conversations and the calls that were booked.
+async fn count_rows(app: &TestApp) -> (i64, i64, i64) {
+    let count = "select (select count(*) from ai_model_lease), (select count(*) from ai_conversation_breaker),
+        (select coalesce(sum(calls), 0) from ai_model_spend)";
+    sqlx::query_as(count)
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts")
+}
+
+#[tokio::test]
+async fn a_turn_that_is_not_stored_needs_no_conversation_and_leaves_its_cost_alone() {
+    let app = TestApp::start().await;
+    let nowhere = ConversationId(uuid::Uuid::new_v4());
+    let limits = CallLimits {
+        breaker: BreakerSettings {
+            failures: 1,
+            ..BreakerSettings::default()
+        },
+        ..CallLimits::default()
+    };
+    let stored = CallAsk {
+        purpose: CallPurpose::Turn,
+        ..ask(nowhere, limits)
+    };
+    let refused = app.store.admit_call(CALLER, &stored).await;
+    assert!(
+        matches!(refused, Err(StoreError::NotFound(_))),
+        "{refused:?}"
+    );
+    let unstored = CallAsk {
+        is_stored: false,
+        ..stored
+    };
+    let first = admit(&app.store, &unstored).await;
+    let found = app.store.find_orphaned_rows(&[TenantId::DEFAULT]).await;
+    assert_eq!(found.expect("searches"), [], "its lease is no orphan");
+    let next = CallAsk {
+        model: "another model",
+        replaces: Some(&first),
+        ..unstored
+    };
+    let second = admit(&app.store, &next).await;
+    assert_eq!(count_rows(&app).await, (1, 0, 0), "one lease is left");
+    let renewed = app.store.renew_call(&second).await;
+    assert!(renewed.expect("the store answers"));
+    for (lease, verdict) in [
+        (&first, Verdict::FailsConversation("no answer".into())),
+        (&second, Verdict::Answers),
+    ] {
+        let settled = app.store.settle_call(lease, &call_outcome(verdict)).await;
+        settled.expect("settles");
+    }
+    assert_eq!(count_rows(&app).await, (0, 0, 2));
 }
 
 /// The test locks the model's row, as a process does that is suspended in the middle of an

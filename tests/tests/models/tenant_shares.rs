@@ -62,6 +62,7 @@ impl<'a> Tenant<'a> {
         let ask = CallAsk {
             model: MODEL,
             conversation,
+            is_stored: true,
             purpose,
             tokens: Tokens::new(100),
             limits,
@@ -427,6 +428,7 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
     let ask = CallAsk {
         model: SUMMARY_MODEL,
         conversation,
+        is_stored: true,
         purpose,
         tokens,
         limits,

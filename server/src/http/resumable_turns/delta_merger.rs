@@ -82,7 +82,7 @@ impl DeltaKind {
 #[cfg(test)]
 mod tests {
     use anneal_proto::v1::{
-        ToolUsePart,
+        ReasoningPart, ToolUsePart,
         chat_response::{Attempt, Done},
     };
 
@@ -151,6 +151,7 @@ mod tests {
     fn waiting_deltas_precede_every_other_event() {
         for other in [
             Event::ToolCall(ToolUsePart::default()),
+            Event::ReasoningEnd(ReasoningPart::default()),
             Event::Attempt(Attempt::default()),
             Event::Done(Done::default()),
         ] {

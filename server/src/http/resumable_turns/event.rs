@@ -20,6 +20,10 @@ pub(in crate::http) enum TurnEvent {
     Reasoning(Delta),
     /// A complete tool call.
     ToolCall(ToolUse),
+    /// A signed reasoning part as it is stored, after its text. Only readers that ask for it get it
+    /// (`TurnReader::with_reasoning_parts`), and those send no `TurnEvent`.
+    #[serde(skip)]
+    ReasoningEnd(pb::ReasoningPart),
     /// Text, reasoning and tool calls so far are void: another answer follows.
     Attempt(AttemptBegun),
     /// The turn has succeeded. The answer is stored, unless `answerMessageId` is 0.

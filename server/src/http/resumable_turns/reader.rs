@@ -36,6 +36,8 @@ pub(in crate::http) struct TurnReader {
     /// The part of the log that is still to be skipped, because it was delivered before.
     skip: Skip,
     next: LogPosition,
+    /// Whether the reader gets signed reasoning parts. They have no part in resume points.
+    wants_reasoning_parts: bool,
     has_ended: bool,
 }
 
@@ -44,7 +46,8 @@ pub(in crate::http) struct TurnReader {
 struct LogPosition {
     /// Index of the piece.
     piece: usize,
-    /// How many bytes of the piece were read; 1 for a tool call that was read.
+    /// How many bytes of the piece were read; 1 for a tool call or a signed reasoning part that was
+    /// read.
     bytes_read: usize,
 }
 
@@ -62,6 +65,7 @@ enum NextItem {
 enum NewPiece {
     Text(String),
     Reasoning(String),
+    ReasoningEnd(pb::ReasoningPart),
     Call(pb::ToolUsePart),
 }
 
@@ -97,6 +101,7 @@ impl TurnReader {
             delivered: DeliveredPrefix::default(),
             skip: Skip::default(),
             next: LogPosition::default(),
+            wants_reasoning_parts: false,
             has_ended: false,
             log,
             changes,
@@ -108,6 +113,14 @@ impl TurnReader {
     /// The turn in the session; message 0: nothing of it has been read yet.
     pub(in crate::http) const fn turn(&self) -> TurnKey {
         self.turn
+    }
+
+    /// The same reader, which also gets each signed reasoning part when it is complete, as
+    /// [`TurnEvent::ReasoningEnd`]. Such an event has the id of the event before it. A reader that
+    /// comes back there gets it again.
+    pub(in crate::http) const fn with_reasoning_parts(mut self) -> Self {
+        self.wants_reasoning_parts = true;
+        self
     }
 
     /// Waits until the user's message is stored. Fails if the turn fails before. Also returns if
@@ -229,6 +242,11 @@ impl TurnReader {
                     text.get(bytes_read..)
                         .map(|rest| NewPiece::Reasoning(rest.to_owned())),
                 ),
+                Piece::ReasoningEnd(part) => (
+                    1,
+                    self.wants_reasoning_parts
+                        .then(|| NewPiece::ReasoningEnd(part.clone())),
+                ),
                 Piece::Call(call) => (1, Some(NewPiece::Call(call.clone()))),
             };
             // The last piece may still grow, so the reader stays there.
@@ -244,7 +262,7 @@ impl TurnReader {
                     bytes_read: 0,
                 }
             };
-            if bytes_read < length {
+            if bytes_read < length && unread.is_some() {
                 return unread;
             }
             if is_last {
@@ -259,6 +277,7 @@ impl TurnReader {
             match piece {
                 NewPiece::Text(text) => prefix_match.push_text(&text),
                 NewPiece::Reasoning(text) => prefix_match.push_reasoning(&text),
+                NewPiece::ReasoningEnd(_) => {}
                 NewPiece::Call(call) => prefix_match.push_call([&call.id, &call.name, &call.input]),
             }
             return None;
@@ -274,6 +293,9 @@ impl TurnReader {
                 self.delivered.reasoning.push_bytes(rest.as_bytes());
                 delta(rest).map(TurnEvent::Reasoning)
             }
+            // What follows it was delivered before, and so was the part.
+            NewPiece::ReasoningEnd(_) if self.skip != Skip::default() => None,
+            NewPiece::ReasoningEnd(part) => Some(TurnEvent::ReasoningEnd(part)),
             NewPiece::Call(_) if self.skip.calls > 0 => {
                 self.skip.calls -= 1;
                 None
@@ -337,4 +359,97 @@ fn skip_delivered(mut text: String, skip: &mut u64) -> String {
     // Only a forged resume point can be inside a character.
     text.drain(..text.ceil_char_boundary(skipped));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_core::caller::TenantId;
+    use pb::chat_response::{Done, Event, Started};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::http::resumable_turns::log_budget::LogBudget;
+
+    const TENANT: TenantId = TenantId(Uuid::from_u128(1));
+    const SESSION: ConversationId = ConversationId(Uuid::from_u128(2));
+
+    /// The log of an answer with two signed reasoning parts: before its text, and at its end.
+    fn log() -> Arc<TurnLog> {
+        let (log, _changes) = TurnLog::new(&LogBudget::new(10_000, 10_000), TENANT);
+        let signed = |signature: &str| {
+            Event::ReasoningEnd(pb::ReasoningPart {
+                signature: signature.into(),
+                ..pb::ReasoningPart::default()
+            })
+        };
+        let started = Started {
+            message_ids: vec![1],
+            turn: 1,
+            ..Started::default()
+        };
+        for event in [
+            Event::Started(started),
+            Event::ReasoningDelta("hm".into()),
+            signed("first"),
+            Event::TextDelta("text".into()),
+            signed("second"),
+            Event::Done(Done::default()),
+        ] {
+            log.record(event);
+        }
+        log
+    }
+
+    /// The ids and the contents of what a reader gets.
+    async fn read(mut reader: TurnReader) -> Vec<(String, String)> {
+        let mut events = Vec::new();
+        while let Some((id, event)) = reader.next().await {
+            let content = match event {
+                TurnEvent::Started(_) => "started".to_owned(),
+                TurnEvent::Text(delta) | TurnEvent::Reasoning(delta) => delta.text,
+                TurnEvent::ReasoningEnd(part) => part.signature,
+                TurnEvent::Done(_) => "done".to_owned(),
+                other => panic!("not in the log: {other:?}"),
+            };
+            events.push((id, content));
+        }
+        events
+    }
+
+    fn reader(log: &Arc<TurnLog>, resume_point: Option<&ResumePoint>) -> TurnReader {
+        let names = (SESSION, "r".to_owned());
+        TurnReader::new(Arc::clone(log), log.changes(), names, resume_point)
+    }
+
+    fn contents(events: &[(String, String)]) -> Vec<&str> {
+        events.iter().map(|(_, content)| content.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn only_readers_that_ask_get_signed_reasoning_parts() {
+        let log = log();
+        let without = read(reader(&log, None)).await;
+        assert_eq!(contents(&without), ["started", "hm", "text", "done"]);
+        let with = read(reader(&log, None).with_reasoning_parts()).await;
+        let expected = ["started", "hm", "first", "text", "second", "done"];
+        assert_eq!(contents(&with), expected);
+        let other_ids = with
+            .iter()
+            .filter(|(_, content)| !["first", "second"].contains(&content.as_str()));
+        assert!(without.iter().eq(other_ids), "the ids are the same");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_comes_back_gets_the_parts_after_what_it_has() {
+        let log = log();
+        let all = read(reader(&log, None)).await;
+        for (place, expected) in [
+            (1, &["first", "text", "second", "done"][..]),
+            (2, &["second", "done"]),
+        ] {
+            let resume_point = ResumePoint::parse(all[place].0.as_bytes());
+            let reader = reader(&log, resume_point.as_ref()).with_reasoning_parts();
+            assert_eq!(contents(&read(reader).await), expected);
+        }
+    }
 }

@@ -51,6 +51,8 @@ pub(super) struct LogState {
 pub(super) enum Piece {
     Text(String),
     Reasoning(String),
+    /// A signed reasoning part, whose text came before.
+    ReasoningEnd(pb::ReasoningPart),
     Call(pb::ToolUsePart),
 }
 
@@ -133,6 +135,11 @@ impl TurnLog {
             }
             Event::TextDelta(text) => bytes = state.append_text(&text, Piece::Text),
             Event::ReasoningDelta(text) => bytes = state.append_text(&text, Piece::Reasoning),
+            Event::ReasoningEnd(part) => {
+                bytes = (part.text.len() + part.signature.len() + part.provider.len()) as u64
+                    + PIECE_OVERHEAD;
+                state.pieces.push(Piece::ReasoningEnd(part));
+            }
             Event::ToolCall(call) => {
                 bytes =
                     (call.id.len() + call.name.len() + call.input.len()) as u64 + PIECE_OVERHEAD;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anneal_core::{
     cache::CacheRules,
     caller::Caller,
-    context::{self, Ask, Pressure},
+    context::{self, Ask, Material, Pressure},
     message::part_bytes,
     policy::Policy,
     render::{self, Format},
@@ -69,10 +69,10 @@ pub(crate) async fn assemble(
         .await?
 }
 
-/// Builds the context on this thread, and reduces the reservation to the content that is kept.
+/// Builds the context of rows on this thread.
 fn assemble_here(
     rows: ContextRows,
-    mut ask: Ask,
+    ask: Ask,
     ratio: Option<f64>,
     idle: Option<IdleAsk>,
     reservation: Arc<Reservation>,
@@ -85,10 +85,23 @@ fn assemble_here(
         None
     };
     let mut material = rows.into_material()?;
+    material.tokens_ratio = ratio.or(material.tokens_ratio);
+    build_here(material, ask, cached_model, idle, reservation)
+}
+
+/// Builds the context on this thread, and reduces the reservation to the content that is kept.
+/// `cached_model`: the model that the policy names, and the rules of its cache; None: they are not
+/// asked for, or the caller of the build names its model.
+pub(super) fn build_here(
+    mut material: Material,
+    mut ask: Ask,
+    cached_model: Option<(Option<String>, CacheRules)>,
+    idle: Option<IdleAsk>,
+    reservation: Arc<Reservation>,
+) -> Result<BuiltContext, Failure> {
     let (policy, learnt_window) = (material.policy, material.learnt_window);
     let change_id = material.change_id;
-    let ratio = ratio.or(material.tokens_ratio);
-    material.tokens_ratio = ratio;
+    let ratio = material.tokens_ratio;
     apply_policy(&mut ask, &policy, cached_model);
     ask.budget = ask.budget.map(|budget| budget_in_own_tokens(budget, ratio));
     if ask.pressure == Pressure::Compact {
@@ -131,13 +144,13 @@ fn apply_policy(
     policy: &Policy,
     cached_model: Option<(Option<String>, CacheRules)>,
 ) {
-    let Some((cache, (model, rules))) = ask.cache.as_mut().zip(cached_model) else {
+    let Some(cache) = ask.cache.as_mut() else {
         return;
     };
     cache.retention = policy.cache_retention;
     if cache.identity.model.is_some() {
         cache.marks &= policy.cache_marks;
-    } else {
+    } else if let Some((model, rules)) = cached_model {
         cache.rules = rules;
         cache.identity.model = model;
     }

@@ -1,9 +1,11 @@
 //! Builds the context of a stored conversation: reads the rows, builds in `assemble.rs`, and
 //! records a new version of the prefix that providers cache. If that cache is cold,
-//! `cold_checkpoint.rs` may make a checkpoint first.
+//! `cold_checkpoint.rs` may make a checkpoint first. `unstored.rs` builds contexts of messages that
+//! are not stored.
 
 mod assemble;
 mod cold_checkpoint;
+mod unstored;
 
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use anneal_store::{InputTurns, ManualCompaction, StoreError};
 use tracing::debug;
 
 use cold_checkpoint::{IdleAsk, IdleCandidate};
+pub(crate) use unstored::{UnstoredMessages, build_unstored};
 
 use crate::{
     failure::Failure,

@@ -87,7 +87,7 @@ impl TurnRun {
     async fn anew_digest(&self) -> Result<Digest, Failure> {
         let edited = match &self.turn.prompt {
             TurnPrompt::Edit { id, message } => Some((*id, message.clone())),
-            TurnPrompt::Messages(_) | TurnPrompt::Regenerate => None,
+            TurnPrompt::Messages(_) | TurnPrompt::Regenerate | TurnPrompt::Unstored(_) => None,
         };
         digest(&self.state, self.caller, edited).await
     }

@@ -99,7 +99,7 @@ pub(super) struct Draft {
 enum DraftStep {
     /// An event for the caller.
     Shown(Event),
-    /// A part that is stored, but not sent to the caller.
+    /// A part that is stored, but not sent to the caller: reasoning without a signature.
     StoredOnly,
     /// The complete answer.
     Finished(Answer),
@@ -133,12 +133,13 @@ impl Draft {
                 }
                 Ok(DraftStep::Shown(Event::TextDelta(text)))
             }
-            // Not stored: the complete reasoning comes as `Piece::Reasoning`.
+            // Not stored: the complete reasoning comes as `Piece::Reasoning`, if it is signed.
             Piece::Thought(text) => Ok(DraftStep::Shown(Event::ReasoningDelta(text))),
             Piece::Reasoning(part) => {
                 self.grow(part_text(&part).len())?;
+                let end = reasoning_end(&part);
                 self.push(part)?;
-                Ok(DraftStep::StoredOnly)
+                Ok(end.map_or(DraftStep::StoredOnly, DraftStep::Shown))
             }
             Piece::ToolUse { id, name, input } => {
                 if ![&id, &name].into_iter().all(|text| is_valid_id(text)) {
@@ -193,6 +194,28 @@ fn end_without_content(end: End) -> Result<DraftStep, CallFailure> {
             Ok(DraftStep::Finished(Answer::new(Vec::new(), end)))
         }
     }
+}
+
+/// The event for the end of a reasoning part, which holds the part as it is stored. None: the part
+/// has no signature.
+pub(super) fn reasoning_end(part: &Part) -> Option<Event> {
+    let Part::Reasoning {
+        text,
+        signature,
+        provider,
+        redacted,
+    } = part
+    else {
+        return None;
+    };
+    (!signature.is_empty()).then(|| {
+        Event::ReasoningEnd(pb::ReasoningPart {
+            text: text.clone(),
+            signature: signature.clone(),
+            provider: provider.clone(),
+            redacted: *redacted,
+        })
+    })
 }
 
 /// Whether a part counts as an answer: reasoning alone does not.
@@ -263,6 +286,26 @@ mod tests {
             input: "{}".into(),
         };
         assert_eq!(answer.parts, [reasoning(), text("ab"), tool, text("c")]);
+    }
+
+    #[test]
+    fn the_end_of_signed_reasoning_is_shown_as_it_is_stored() {
+        let mut draft = Draft::default();
+        let Ok(DraftStep::Shown(Event::ReasoningEnd(shown))) =
+            draft.take(Piece::Reasoning(reasoning()))
+        else {
+            panic!("signed reasoning has an event")
+        };
+        let stored = pb::Part::from(draft.parts[0].clone());
+        assert_eq!(stored.part, Some(pb::part::Part::Reasoning(shown)));
+        let unsigned = Part::Reasoning {
+            text: "hm".into(),
+            signature: String::new(),
+            provider: String::new(),
+            redacted: false,
+        };
+        let step = draft.take(Piece::Reasoning(unsigned));
+        assert!(matches!(step, Ok(DraftStep::StoredOnly)));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    TurnError, TurnRun,
+    AskedQuestion, TurnError, TurnRun,
     answer::{self, Answer, Draft},
     call_end, model_failure,
     overflow::OverflowGuard,
@@ -70,37 +70,42 @@ pub(super) enum AttemptOutcome {
 
 impl TurnRun {
     /// The overflow guard before the first attempt.
-    pub(super) fn overflow_guard(model: &Model, setup: &TurnSetup) -> OverflowGuard {
+    pub(super) fn overflow_guard(&self, model: &Model, setup: &TurnSetup) -> OverflowGuard {
         OverflowGuard::new(
             model.window(),
             model.output(),
             setup.options.output_tokens,
             setup.reserved,
         )
+        .with_on_overflow(self.turn.on_overflow)
     }
 
-    /// Builds the context of an attempt from the stored conversation. If the attempt compacts, also
-    /// queues the checkpoint that makes the compaction permanent.
+    /// Builds the context of an attempt, from the stored conversation or from the messages of the
+    /// request. If the attempt compacts a conversation, also queues the checkpoint that makes the
+    /// compaction permanent.
     pub(super) async fn build_context(
         &self,
         calls: &ProviderCalls<'_>,
+        asked: AskedQuestion<'_>,
         setup: &TurnSetup,
         guard: &mut OverflowGuard,
     ) -> Result<BuiltContext, TurnError> {
-        let built = match build_context::build(
-            &self.state,
-            &self.state.turn_content_budget,
-            self.caller,
-            &self.context_request(calls.model(), setup, guard),
-        )
-        .await
-        {
+        let (state, caller) = (&self.state, self.caller);
+        let budget = &state.turn_content_budget;
+        let request = self.context_request(calls.model(), setup, guard);
+        let built = match asked {
+            AskedQuestion::Stored(_) => build_context::build(state, budget, caller, &request).await,
+            AskedQuestion::Unstored(messages) => {
+                build_context::build_unstored(state, budget, caller, messages, &request).await
+            }
+        };
+        let built = match built {
             Err(Failure::Budget(_)) => return Err(overflow(calls, guard).into()),
             built => built?,
         };
         // Release the slot before the model is called, because the model may take minutes.
         built.reservation.release_large_slot();
-        if guard.pressure() == Pressure::Compact {
+        if guard.pressure() == Pressure::Compact && matches!(asked, AskedQuestion::Stored(_)) {
             self.queue_compaction(&built).await;
         }
         let policy_window = built.policy.window_known.then_some(built.policy.window);

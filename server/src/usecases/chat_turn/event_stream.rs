@@ -74,7 +74,10 @@ impl EventSender {
     pub(super) async fn send(&self, event: Event) -> Result<(), CallerGone> {
         if matches!(
             event,
-            Event::TextDelta(_) | Event::ReasoningDelta(_) | Event::ToolCall(_)
+            Event::TextDelta(_)
+                | Event::ReasoningDelta(_)
+                | Event::ReasoningEnd(_)
+                | Event::ToolCall(_)
         ) {
             self.has_shown.store(true, Ordering::Relaxed);
         }

@@ -15,6 +15,7 @@
 //! - `answer.rs`: sends the answer's stream to the caller, and collects it as one message
 //! - `store_answer.rs`: stores the answer and its usage
 //! - `stop.rs`: keeps or drops what has come of an answer that is stopped
+//! - `unstored.rs`: a turn of which nothing is stored
 //! - `replay.rs`: sends the stored answer of a turn that has ended before
 //! - `ping.rs`: keeps the provider's cache warm after a turn
 //! - `event_stream.rs`: the channel of events to the caller
@@ -34,6 +35,7 @@ mod setup;
 mod stop;
 mod store_answer;
 mod stored_question;
+mod unstored;
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -53,6 +55,7 @@ use tracing::{Instrument as _, debug, info};
 pub(crate) use self::{
     anew::check_question,
     event_stream::Events,
+    overflow::OnOverflow,
     request::{OnDisconnect, TurnPrompt, TurnRequest, answer_request_id, find_prompt},
 };
 
@@ -74,6 +77,7 @@ use crate::{
     settings::ReloadableSettings,
     state::ServerState,
     turn_stops::StopWatch,
+    usecases::build_context::UnstoredMessages,
 };
 
 /// A turn under way.
@@ -165,6 +169,25 @@ enum TurnOutcome {
     Completed(Box<CompletedTurn>, Option<Ping>),
 }
 
+/// Where the question of a turn is, and where its answer goes.
+#[derive(Clone, Copy)]
+enum QuestionSource<'a> {
+    /// A stored conversation. With an append the question is new messages; without one a stored
+    /// question is answered anew.
+    Conversation(Option<&'a Append>),
+    /// The request alone. Nothing of the turn is stored.
+    Request(&'a Arc<UnstoredMessages>),
+}
+
+/// The question that a model answers.
+#[derive(Clone, Copy)]
+enum AskedQuestion<'a> {
+    /// A stored one.
+    Stored(&'a Question),
+    /// One that is not stored.
+    Unstored(&'a Arc<UnstoredMessages>),
+}
+
 /// A call that has failed before anything of its answer was sent. It holds its lease until the call
 /// of the next model takes it over.
 struct FailedCall<'a> {
@@ -178,6 +201,8 @@ struct FailedCall<'a> {
 struct TurnProgress {
     /// The question, once it is stored.
     question: Option<Question>,
+    /// Whether the caller was told that a turn has begun that is not stored.
+    has_begun_unstored: bool,
     /// The answer of the present call.
     partial: PartialTurn,
     /// The models that did not answer.
@@ -192,6 +217,9 @@ impl TurnRun {
     /// Runs the turn. If no model's call is admitted (`model.rs`), it stores nothing. Otherwise it
     /// stores its prompt before a model is called.
     async fn run_to_end(&self) -> Result<Done, TurnError> {
+        if let TurnPrompt::Unstored(messages) = &self.turn.prompt {
+            return self.run_unstored(messages).await;
+        }
         let prompt = self
             .unless_interrupted(self.turn.prompt_append(&self.state, self.caller))
             .await?;
@@ -207,9 +235,10 @@ impl TurnRun {
             .await?;
         let policy = store.session().resolved(&conversation.attributes.policy);
         let setup = TurnSetup::of(&self.turn, &conversation, &policy, &self.settings);
-        let models = self.choose_models(&conversation, &policy)?;
+        let models = self.choose_models(&conversation.attributes.agent_id, &policy)?;
         self.check_cache_ping(&models[0], &setup)?;
-        Box::pin(self.try_models(prompt, &setup, &models)).await
+        let source = QuestionSource::Conversation(prompt);
+        Box::pin(self.try_models(source, &setup, &models)).await
     }
 
     /// Tries the models in order. As long as nothing of an answer was sent, the next one is tried
@@ -217,7 +246,7 @@ impl TurnRun {
     /// left, the turn fails as its first model did.
     async fn try_models(
         &self,
-        prompt: Option<&Append>,
+        source: QuestionSource<'_>,
         setup: &TurnSetup,
         models: &[Arc<Model>],
     ) -> Result<Done, TurnError> {
@@ -234,13 +263,13 @@ impl TurnRun {
             }
             let replaces = failed.as_ref().map(|failed| failed.call.lease());
             let admitted = self
-                .unless_interrupted(self.admit(model, setup, replaces))
+                .unless_interrupted(self.admit(model, setup, source, replaces))
                 .await;
             let refusal = match admitted {
                 Ok(call) => {
                     self.settle_failed_call(failed.take(), &mut progress).await;
                     match self
-                        .run_call((model, call), prompt, setup, &mut progress)
+                        .run_call((model, call), source, setup, &mut progress)
                         .await
                     {
                         Ok(done) => return done,
@@ -279,13 +308,22 @@ impl TurnRun {
     async fn run_call<'a>(
         &self,
         (model, mut call): (&'a Arc<Model>, AdmittedCall<'a>),
-        prompt: Option<&Append>,
+        source: QuestionSource<'_>,
         setup: &TurnSetup,
         progress: &mut TurnProgress,
     ) -> Result<Result<Done, TurnError>, Box<FailedCall<'a>>> {
-        let stop = self.state.turn_stops.watch(call.lease());
-        let steps = self.run_steps(prompt, setup, &mut call, &stop, progress);
-        let outcome = Box::pin(steps).await;
+        // The watch lives until the call is settled.
+        let (outcome, _stop) = match source {
+            QuestionSource::Conversation(prompt) => {
+                let stop = self.state.turn_stops.watch(call.lease());
+                let steps = self.run_steps(prompt, setup, &mut call, &stop, progress);
+                (Box::pin(steps).await, Some(stop))
+            }
+            QuestionSource::Request(messages) => {
+                let steps = self.run_unstored_steps(messages, setup, &mut call, progress);
+                (Box::pin(steps).await, None)
+            }
+        };
         progress.calls += call.spent().calls;
         let outcome = match outcome {
             Err(TurnError::Failed(failure)) if self.may_fall_back(&failure) => {
@@ -314,7 +352,7 @@ impl TurnRun {
         }
         let fallbacks = std::mem::take(&mut progress.fallbacks);
         Ok(Ok(self
-            .build_done_event(completed, fallbacks, progress.calls)
+            .build_done_event(source, completed, fallbacks, progress.calls)
             .await))
     }
 
@@ -414,7 +452,8 @@ impl TurnRun {
                     .send(Event::Started(question.started(is_replay)))
                     .await?;
             }
-            self.answer_question(question, setup, calls, partial).await
+            let asked = AskedQuestion::Stored(question);
+            self.answer_question(asked, setup, calls, partial).await
         };
         let work = run_until_stop(stop, self.unless_interrupted(answer));
         let ended = lease.unless_lost(work).await;
@@ -443,16 +482,16 @@ impl TurnRun {
     /// Has the model answer the question. A context that is too long is shortened and sent again.
     async fn answer_question(
         &self,
-        question: &Question,
+        asked: AskedQuestion<'_>,
         setup: &TurnSetup,
         calls: &mut ProviderCalls<'_>,
         partial: &mut PartialTurn,
     ) -> Result<ModelAnswer, TurnError> {
-        let mut guard = Self::overflow_guard(calls.model(), setup);
+        let mut guard = self.overflow_guard(calls.model(), setup);
         loop {
-            let context = self.build_context(calls, setup, &mut guard).await?;
+            let context = self.build_context(calls, asked, setup, &mut guard).await?;
             if guard.attempt() == 0 {
-                self.check_results_have_calls(question, &context)?;
+                self.check_results_have_calls(asked, &context)?;
             }
             let called = self.call_model(calls, &context, setup, &mut guard, partial);
             match called.await? {

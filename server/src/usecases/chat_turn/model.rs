@@ -12,9 +12,9 @@ use anneal_core::{
 };
 use anneal_gateway::{AdmittedCall, ModelGateway, TurnLease};
 use anneal_llm::provider::{CallFailure, Model};
-use anneal_store::{Conversation, ModelLease, StoreError};
+use anneal_store::{ModelLease, StoreError};
 
-use super::{TurnRun, setup::TurnSetup, store_answer::DB_DEADLINE};
+use super::{QuestionSource, TurnRun, setup::TurnSetup, store_answer::DB_DEADLINE};
 use crate::{failure::Failure, truncated_text::TruncatedText};
 
 impl TurnRun {
@@ -24,7 +24,7 @@ impl TurnRun {
     /// first one, those that the settings of the agent or of the server name after the first.
     pub(super) fn choose_models(
         &self,
-        conversation: &Conversation,
+        agent_id: &str,
         policy: &PolicyOverrides,
     ) -> Result<Vec<Arc<Model>>, Failure> {
         let first = self.choose_first_model(policy)?;
@@ -34,7 +34,7 @@ impl TurnRun {
             others.push(model.ok_or_else(|| Failure::model_not_configured(name.as_str()))?);
         }
         if others.is_empty() && self.turn.model.is_none() {
-            let names = self.configured_fallbacks(conversation, first.name());
+            let names = self.configured_fallbacks(agent_id, first.name());
             // An agent's settings may name a model that is not configured.
             others.extend(names.iter().filter_map(|name| self.find_model(name)));
         }
@@ -69,10 +69,10 @@ impl TurnRun {
         self.settings.models.models.find(name).cloned()
     }
 
-    /// The names that the settings of the conversation's agent have after this one, else those that
-    /// the server's have after it.
-    fn configured_fallbacks(&self, conversation: &Conversation, first: &str) -> &[String] {
-        let agent = self.settings.agents.get(&conversation.attributes.agent_id);
+    /// The names that the settings of the agent have after this one, else those that the server's
+    /// have after it.
+    fn configured_fallbacks(&self, agent_id: &str, first: &str) -> &[String] {
+        let agent = self.settings.agents.get(agent_id);
         let of_agent = agent.map(|agent| agent.model.after(first));
         match of_agent {
             Some(names) if !names.is_empty() => names,
@@ -161,11 +161,16 @@ impl TurnRun {
         &'a self,
         model: &'a Model,
         setup: &TurnSetup,
+        source: QuestionSource<'_>,
         replaces: Option<&ModelLease>,
     ) -> Result<AdmittedCall<'a>, Failure> {
-        let tokens = self.estimate_reservation(model, setup).await?;
+        let tokens = self.estimate_reservation(model, setup, source).await?;
+        let request_id = match source {
+            QuestionSource::Conversation(_) => Some(self.turn.request_id.as_str()),
+            QuestionSource::Request(_) => None,
+        };
         let turn = TurnLease {
-            request_id: &self.turn.request_id,
+            request_id,
             replaces,
         };
         let gateway = ModelGateway::new(
@@ -191,7 +196,21 @@ impl TurnRun {
         &self,
         model: &Model,
         setup: &TurnSetup,
+        source: QuestionSource<'_>,
     ) -> Result<Tokens, Failure> {
+        let context = match source {
+            QuestionSource::Conversation(_) => self.estimate_stored_context(model).await?,
+            QuestionSource::Request(messages) => {
+                let prompt = self.turn.system_prompt.as_deref().unwrap_or_default();
+                messages.tokens() + messages.encoding().estimate(prompt)
+            }
+        };
+        let answer = self.overflow_guard(model, setup).answer_tokens();
+        Ok((context + setup.reserved).min(model.window()) + answer)
+    }
+
+    /// Estimates the tokens of the conversation's context with the prompt.
+    async fn estimate_stored_context(&self, model: &Model) -> Result<Tokens, Failure> {
         let overrides = PolicyOverrides {
             model: Some(model.name().to_owned()),
             ..PolicyOverrides::default()
@@ -208,8 +227,6 @@ impl TurnRun {
             .iter()
             .map(|message| usage.encoding.estimate_message(message))
             .sum();
-        let context =
-            usage.system_prompt + usage.summary + usage.sent_tail + prompt + setup.reserved;
-        Ok(context.min(model.window()) + Self::overflow_guard(model, setup).answer_tokens())
+        Ok(usage.system_prompt + usage.summary + usage.sent_tail + prompt)
     }
 }

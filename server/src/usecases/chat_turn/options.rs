@@ -1,12 +1,10 @@
 //! The options of a turn: those of the request, of the conversation and of the agent together.
 
+use crate::settings::ReloadableSettings;
 use anneal_core::{
     chat_options::{ChatOption, ChatOptions, ResponseFormat, Tool},
     tokens::{Encoding, Tokens},
 };
-use anneal_store::Conversation;
-
-use crate::settings::ReloadableSettings;
 
 /// Tokens that an option takes beside its text: its name and its marks.
 const TOKENS_PER_OPTION: Tokens = Tokens::new(4);
@@ -32,16 +30,17 @@ impl InheritedOptions {
     }
 }
 
-/// The options of a turn in this conversation, and which of them are not from its request.
+/// The options of a turn with this agent, and which of them are not from its request. `stored`:
+/// those of its conversation.
 pub(super) fn of_turn(
     request: ChatOptions,
-    conversation: &Conversation,
+    stored: ChatOptions,
+    agent_id: &str,
     settings: &ReloadableSettings,
 ) -> (ChatOptions, InheritedOptions) {
-    let attributes = &conversation.attributes;
-    let agent = settings.agents.get(&attributes.agent_id);
+    let agent = settings.agents.get(agent_id);
     let agent = agent.map(|agent| agent.chat.options()).unwrap_or_default();
-    resolve(request, attributes.chat_options.clone(), agent)
+    resolve(request, stored, agent)
 }
 
 /// The options in force: each from the request, else from the conversation (`stored`), else from the

@@ -8,6 +8,9 @@
 //!
 //! After a refusal that is only likely about the length, tool results are truncated once. Nothing
 //! is compacted and nothing is learnt: if that does not help, the refusal is what the caller gets.
+//!
+//! If the caller has asked that nothing of the context is reduced, the first attempt is the only
+//! one.
 
 use anneal_core::{context::Pressure, tokens::Tokens};
 use anneal_llm::provider_error::Confidence;
@@ -25,6 +28,16 @@ const FITTING_PERCENT: u64 = 95;
 /// percent.
 const SMALLER_PERCENT: u64 = 75;
 
+/// What happens if the context is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnOverflow {
+    /// It is reduced, and the model is called again.
+    #[default]
+    Reduce,
+    /// The turn fails.
+    Fail,
+}
+
 /// The attempts, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -41,6 +54,7 @@ enum Stage {
 #[derive(Debug, Clone)]
 pub(super) struct OverflowGuard {
     stage: Stage,
+    on_overflow: OnOverflow,
     /// The configured window.
     window: Tokens,
     /// The window that the provider has named in an error.
@@ -83,6 +97,7 @@ impl OverflowGuard {
     ) -> Self {
         Self {
             stage: Stage::Whole,
+            on_overflow: OnOverflow::Reduce,
             window,
             learnt_window: None,
             ratio: None,
@@ -94,6 +109,12 @@ impl OverflowGuard {
             read: None,
             likely_refusal: None,
         }
+    }
+
+    /// The same guard, for a caller that has asked for this.
+    pub(super) const fn with_on_overflow(mut self, on_overflow: OnOverflow) -> Self {
+        self.on_overflow = on_overflow;
+        self
     }
 
     /// Applies what is stored about the model: the policy's window, the window that its provider
@@ -253,8 +274,11 @@ impl OverflowGuard {
 
     /// Moves to the next attempt after a context of `own` tokens (counted here) was too long.
     /// False: no attempt is left, or the compacted context was refused without new information, or
-    /// it is only likely that the truncated one was too long.
+    /// it is only likely that the truncated one was too long, or the context must not be reduced.
     pub(super) fn advance_after(&mut self, own: Tokens, confidence: Confidence) -> bool {
+        if self.on_overflow == OnOverflow::Fail {
+            return false;
+        }
         if confidence == Confidence::Likely && self.stage != Stage::Whole {
             return false;
         }
@@ -330,6 +354,22 @@ mod tests {
                 last
             ]
         );
+    }
+
+    #[test]
+    fn a_context_that_must_not_be_reduced_is_tried_once() {
+        for confidence in [CERTAIN, Confidence::Likely] {
+            let mut guard = guard(8_000).with_on_overflow(OnOverflow::Fail);
+            guard.record_context(tokens(9_000));
+            guard.apply_refusal(Some(tokens(4_000)), Some(1.5));
+            assert!(!guard.advance_after(tokens(9_000), confidence));
+            assert_eq!(
+                (guard.attempt(), guard.pressure(), guard.budget()),
+                (0, Pressure::None, None)
+            );
+            let mut reduced = guard.with_on_overflow(OnOverflow::Reduce);
+            assert!(reduced.advance_after(tokens(9_000), confidence));
+        }
     }
 
     #[test]

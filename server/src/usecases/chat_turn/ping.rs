@@ -198,7 +198,7 @@ impl WaitingPing {
         let gateway =
             ModelGateway::new(store, &self.settings.models, CallPurpose::Ping, DB_DEADLINE);
         let turn = TurnLease {
-            request_id: &self.turn_request_id,
+            request_id: Some(&self.turn_request_id),
             replaces: None,
         };
         let admitted = gateway

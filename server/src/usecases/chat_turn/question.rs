@@ -4,7 +4,9 @@ use anneal_core::message::{MessageId, Role};
 use anneal_gateway::CallLease;
 use anneal_store::{Append, Appended};
 
-use super::{TurnRun, replay::Replay, request::TurnPrompt, stored_question::Question};
+use super::{
+    AskedQuestion, TurnRun, replay::Replay, request::TurnPrompt, stored_question::Question,
+};
 use crate::{
     failure::Failure,
     usecases::{append, build_context::BuiltContext},
@@ -81,19 +83,26 @@ impl TurnRun {
     /// call of the conversation. The model would answer the messages before them once more.
     pub(super) fn check_results_have_calls(
         &self,
-        question: &Question,
+        asked: AskedQuestion<'_>,
         built: &BuiltContext,
     ) -> Result<(), Failure> {
-        let TurnPrompt::Messages(messages) = &self.turn.prompt else {
-            return Ok(());
-        };
         let is_sent = |id: MessageId| {
             let mut sent = built.context.messages.iter().rev();
             sent.any(|message| message.message_ids.contains(&id))
         };
-        let has_only_results = || messages.iter().all(|message| message.role == Role::Tool);
-        let mut stored = question.messages.iter();
-        if has_only_results() && !stored.any(|message| is_sent(message.id)) {
+        let has_only_missing_results = match (asked, &self.turn.prompt) {
+            (AskedQuestion::Stored(question), TurnPrompt::Messages(messages)) => {
+                let mut stored = question.messages.iter();
+                messages.iter().all(|message| message.role == Role::Tool)
+                    && !stored.any(|message| is_sent(message.id))
+            }
+            (AskedQuestion::Stored(_), _) => false,
+            (AskedQuestion::Unstored(messages), _) => {
+                let mut results = messages.last_results().peekable();
+                results.peek().is_some() && !results.any(is_sent)
+            }
+        };
+        if has_only_missing_results {
             return Err(Failure::ToolCallMissing);
         }
         Ok(())

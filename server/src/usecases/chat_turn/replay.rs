@@ -8,7 +8,7 @@ use anneal_proto::{
 use anneal_store::{Append, RecordedCall, StoredAnswer, TurnEnd};
 use pb::chat_response::{Done, Event};
 
-use super::{TurnError, TurnRun, stored_question::Question};
+use super::{TurnError, TurnRun, answer::reasoning_end, stored_question::Question};
 use crate::{failure::Failure, limits::content_budget::WithReservation};
 
 /// A turn that has ended.
@@ -117,7 +117,7 @@ impl TurnRun {
             answer: StoredAnswer { message, call },
             reservation: _reservation,
         } = answer;
-        for event in message.parts.into_iter().filter_map(event) {
+        for event in message.parts.into_iter().flat_map(events) {
             self.events.send(event).await?;
         }
         let stop = call.as_ref().and_then(|call| call.stop_reason);
@@ -142,16 +142,18 @@ impl TurnRun {
     }
 }
 
-/// The event for a part of the answer. None: such a part is not sent.
-fn event(part: Part) -> Option<Event> {
-    match part {
+/// The events for a part of the answer: none, one or two.
+fn events(part: Part) -> impl Iterator<Item = Event> {
+    let end = reasoning_end(&part);
+    let first = match part {
         Part::Text { text } => Some(Event::TextDelta(text)),
         Part::Reasoning { text, .. } => Some(Event::ReasoningDelta(text)),
         Part::ToolUse { id, name, input } => {
             Some(Event::ToolCall(pb::ToolUsePart { id, name, input }))
         }
         Part::ToolResult { .. } | Part::Media(_) => None,
-    }
+    };
+    first.into_iter().chain(end)
 }
 
 const fn usage(call: &RecordedCall) -> pb::ModelUsage {
@@ -174,4 +176,29 @@ fn cache_use(call: &RecordedCall) -> Option<pb::CacheUse> {
             .map_or(0, |reason| break_reason(reason).into()),
         long_written_tokens: cache.long_written.get(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_has_the_end_of_signed_reasoning_after_its_text() {
+        let reasoning = |signature: &str| Part::Reasoning {
+            text: "hm".into(),
+            signature: signature.into(),
+            provider: "anthropic".into(),
+            redacted: false,
+        };
+        let end = pb::ReasoningPart {
+            text: "hm".into(),
+            signature: "s".into(),
+            provider: "anthropic".into(),
+            redacted: false,
+        };
+        let text = || Event::ReasoningDelta("hm".into());
+        let signed: Vec<Event> = events(reasoning("s")).collect();
+        assert_eq!(signed, [text(), Event::ReasoningEnd(end)]);
+        assert_eq!(events(reasoning("")).collect::<Vec<_>>(), [text()]);
+    }
 }

@@ -10,7 +10,7 @@ use anneal_core::{
 };
 use anneal_store::Append;
 
-use super::stored_question::check_stands;
+use super::{overflow::OnOverflow, stored_question::check_stands};
 use crate::{
     failure::Failure,
     state::ServerState,
@@ -19,6 +19,7 @@ use crate::{
 
 /// The parsed request of a turn.
 pub(crate) struct TurnRequest {
+    /// The conversation. Of a turn that is not stored: a random id.
     pub(crate) id: ConversationId,
     /// The caller's request id, or a random one.
     pub(crate) request_id: String,
@@ -35,6 +36,7 @@ pub(crate) struct TurnRequest {
     /// The options that the caller sets.
     pub(crate) options: ChatOptions,
     pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) on_overflow: OnOverflow,
     /// Whether the provider's cache is kept warm once after the turn.
     pub(crate) cache_ping: bool,
 }
@@ -47,6 +49,8 @@ pub(crate) enum TurnPrompt {
     Regenerate,
     /// An earlier question, after this message has replaced it.
     Edit { id: MessageId, message: Message },
+    /// Messages of which nothing is stored: the question, and before it what the model is to know.
+    Unstored(Arc<[Message]>),
 }
 
 /// What becomes of a turn whose caller goes away.
@@ -64,7 +68,7 @@ impl TurnPrompt {
     /// The messages that the caller sends.
     pub(super) fn messages(&self) -> &[Message] {
         match self {
-            Self::Messages(messages) => messages,
+            Self::Messages(messages) | Self::Unstored(messages) => messages,
             Self::Regenerate => &[],
             Self::Edit { message, .. } => std::slice::from_ref(message),
         }

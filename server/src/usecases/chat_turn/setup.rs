@@ -16,6 +16,9 @@ use super::{
 };
 use crate::settings::ReloadableSettings;
 
+/// The agent of a turn that has none.
+pub(super) const NO_AGENT: &str = "";
+
 /// How a turn calls its models.
 #[derive(Debug, Clone)]
 pub(super) struct TurnSetup {
@@ -29,8 +32,9 @@ pub(super) struct TurnSetup {
     /// Whether requests say what the provider should cache.
     marks: bool,
     retention: CacheRetention,
-    /// Requests with the same key share a cache. A fork begins like its source.
-    cache_key: String,
+    /// Requests with the same key share a cache. A fork begins like its source. None: the turn is
+    /// not stored, and nothing says which requests begin like it.
+    cache_key: Option<String>,
     /// Digest of the conversation's system prompt.
     pub(super) system_prompt: Digest,
 }
@@ -43,9 +47,36 @@ impl TurnSetup {
         policy: &PolicyOverrides,
         settings: &ReloadableSettings,
     ) -> Self {
-        let (options, inherited) = options::of_turn(turn.options.clone(), conversation, settings);
-        let encoding = conversation.attributes.encoding;
+        let attributes = &conversation.attributes;
+        let stored = attributes.chat_options.clone();
+        let options =
+            options::of_turn(turn.options.clone(), stored, &attributes.agent_id, settings);
         let origin = conversation.forked_from.map(|origin| origin.conversation);
+        Self {
+            cache_key: Some(origin.unwrap_or(conversation.id).to_string()),
+            system_prompt: digest::of_content(&attributes.system_prompt),
+            ..Self::with_options(options, attributes.encoding, policy)
+        }
+    }
+
+    /// The setup of a turn that is not stored. `policy` is the server's, resolved.
+    pub(super) fn of_unstored(
+        turn: &TurnRequest,
+        encoding: Encoding,
+        policy: &PolicyOverrides,
+        settings: &ReloadableSettings,
+    ) -> Self {
+        let stored = ChatOptions::default();
+        let options = options::of_turn(turn.options.clone(), stored, NO_AGENT, settings);
+        Self::with_options(options, encoding, policy)
+    }
+
+    /// A setup without a key of the cache and without a system prompt.
+    fn with_options(
+        (options, inherited): (ChatOptions, InheritedOptions),
+        encoding: Encoding,
+        policy: &PolicyOverrides,
+    ) -> Self {
         Self {
             reserved: options::reserved_tokens(&options, encoding),
             options,
@@ -53,8 +84,8 @@ impl TurnSetup {
             encoding,
             marks: policy.cache_marks.unwrap_or(true),
             retention: policy.cache_retention.unwrap_or_default(),
-            cache_key: origin.unwrap_or(conversation.id).to_string(),
-            system_prompt: digest::of_content(&conversation.attributes.system_prompt),
+            cache_key: None,
+            system_prompt: digest::of_content(""),
         }
     }
 
@@ -75,7 +106,7 @@ impl TurnSetup {
 
     /// The key of the cache, where a provider asks for one.
     pub(super) fn cache_key(&self) -> Option<&str> {
-        self.marks.then_some(self.cache_key.as_str())
+        self.cache_key.as_deref().filter(|_| self.marks)
     }
 
     /// Whether the provider should keep what it caches for its longest time.

@@ -21,7 +21,7 @@ use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::{TurnRun, answer::Answer, stored_question::Question};
+use super::{QuestionSource, TurnRun, answer::Answer, stored_question::Question};
 use crate::{
     failure::Failure,
     usecases::{
@@ -69,6 +69,24 @@ pub(super) enum AnswerEnd {
 }
 
 impl CompletedTurn {
+    /// A turn with this answer, of which nothing is stored.
+    pub(super) fn unstored(model: &Model, answer: &Answer, sent: SentFigures) -> Self {
+        let sent = if answer.has_reported_usage {
+            sent
+        } else {
+            // There are no counts of the provider to compare these figures with.
+            SentFigures::default()
+        };
+        Self {
+            model: model.name().to_owned(),
+            message_ids: Vec::new(),
+            answer_message_id: 0,
+            stop: stop_reason(answer.end.stop),
+            usage: Some(usage(&answer.end.usage, &sent)),
+            has_reported_usage: answer.has_reported_usage,
+        }
+    }
+
     /// Whether the turn was stopped.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop == pb::StopReason::Stopped
@@ -85,23 +103,14 @@ impl TurnRun {
         question: &Question,
         (answer, sent): (Answer, SentFigures),
     ) -> Result<CompletedTurn, Failure> {
+        let completed = CompletedTurn::unstored(model, &answer, sent);
         let id = self
             .store_with_retries(lease, question, (answer.parts, AnswerEnd::Complete))
             .await?;
-        let message_ids = question.ids().into_iter().chain(id).collect();
-        let sent = if answer.has_reported_usage {
-            sent
-        } else {
-            // There are no counts of the provider to compare these figures with.
-            SentFigures::default()
-        };
         Ok(CompletedTurn {
-            model: model.name().to_owned(),
-            message_ids,
+            message_ids: question.ids().into_iter().chain(id).collect(),
             answer_message_id: id.unwrap_or(0),
-            stop: stop_reason(answer.end.stop),
-            usage: Some(usage(&answer.end.usage, &sent)),
-            has_reported_usage: answer.has_reported_usage,
+            ..completed
         })
     }
 
@@ -182,23 +191,30 @@ impl TurnRun {
     }
 
     /// The store with the deadline of queries at the end of a turn.
-    fn end_of_turn_store(&self) -> Store {
+    pub(super) fn end_of_turn_store(&self) -> Store {
         self.state.store.clone().with_deadline(DB_DEADLINE)
     }
 
     /// The last event of a turn that has made so many calls.
     pub(super) async fn build_done_event(
         &self,
+        source: QuestionSource<'_>,
         completed: CompletedTurn,
         fallbacks: Vec<pb::Fallback>,
         calls: i32,
     ) -> Done {
+        let (conversation_id, token_estimate) = match source {
+            QuestionSource::Conversation(_) => {
+                (self.turn.id.to_string(), self.read_token_total().await)
+            }
+            QuestionSource::Request(_) => (String::new(), 0),
+        };
         let usage = completed.usage.as_ref();
         let reported = usage.filter(|_| completed.has_reported_usage);
         Done {
-            conversation_id: self.turn.id.to_string(),
+            conversation_id,
             answer_message_id: completed.answer_message_id,
-            token_estimate: self.read_token_total().await,
+            token_estimate,
             usage: usage.map(model_usage),
             cache: reported.map(cache_use),
             stop_reason: completed.stop.into(),

@@ -180,6 +180,7 @@ async fn no_second_turn_begins_while_a_call_takes_over_the_lease_of_another() {
     let ask = |request_id, replaces| CallAsk {
         model: "m",
         conversation,
+        is_stored: true,
         purpose: CallPurpose::Turn,
         tokens: Tokens::new(1),
         limits: CallLimits::default(),
@@ -212,6 +213,7 @@ async fn a_takeover_and_a_deletion_do_not_wait_for_each_other() {
     let ask = |replaces| CallAsk {
         model: "m",
         conversation: ConversationId(conversation.uuid()),
+        is_stored: true,
         purpose: CallPurpose::Turn,
         tokens: Tokens::new(1),
         limits: CallLimits::default(),

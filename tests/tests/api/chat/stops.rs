@@ -473,6 +473,7 @@ async fn admit(
     let ask = CallAsk {
         model: MODEL,
         conversation,
+        is_stored: true,
         purpose: CallPurpose::Turn,
         tokens: Tokens::new(1),
         limits: CallLimits::default(),

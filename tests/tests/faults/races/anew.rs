@@ -27,6 +27,7 @@ async fn admit(conversation: &TestConversation<'_>) -> ModelLease {
     let call = CallAsk {
         model: "a model",
         conversation: id(conversation),
+        is_stored: true,
         purpose: CallPurpose::Turn,
         tokens: Tokens::new(100),
         limits: CallLimits::default(),

@@ -288,6 +288,7 @@ fn call(conversation: ConversationId) -> CallAsk<'static> {
     CallAsk {
         model: "a model",
         conversation,
+        is_stored: true,
         purpose: CallPurpose::Summary,
         tokens: Tokens::new(100),
         limits: CallLimits::default(),
