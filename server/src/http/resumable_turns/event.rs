@@ -36,15 +36,15 @@ pub(in crate::http) enum TurnEvent {
 #[derive(Debug, Default, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct TurnStarted {
-    pub(super) session_id: String,
+    pub(in crate::http) session_id: String,
     /// Ids of the stored messages.
     pub(in crate::http) message_ids: Vec<i64>,
     /// The id of the request, or one that the server generated. A request with this id repeats the
     /// turn.
-    pub(super) request_id: String,
+    pub(in crate::http) request_id: String,
     /// Number of withdrawn answers to the same question. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) alternatives: Option<i32>,
+    pub(in crate::http) alternatives: Option<i32>,
 }
 
 /// A piece of text.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use anneal_core::caller::ConversationId;
+use anneal_core::{caller::ConversationId, message::MessageId};
 use anneal_store::TurnKey;
 use axum::{
     http::{HeaderName, HeaderValue},
@@ -13,7 +13,7 @@ use futures::stream;
 use serde_json::value::RawValue;
 
 use super::{
-    chunk::{AnswerMetadata, Chunk, TokenUsage},
+    chunk::{AnswerMetadata, Chunk, ConversationMetadata, TokenUsage},
     ids::AnswerId,
 };
 use crate::http::{
@@ -151,9 +151,16 @@ impl Translator {
     fn translate(&mut self, event: TurnEvent, turn: Option<TurnKey>) -> Vec<Chunk> {
         match event {
             TurnEvent::Started(started) => {
-                let turn = turn.unwrap_or(TurnKey::Message(anneal_core::message::MessageId::NONE));
+                let turn = turn.unwrap_or(TurnKey::Message(MessageId::NONE));
                 let message_id = self.answer.id(&started.message_ids, turn);
-                vec![Chunk::Start { message_id }, Chunk::StartStep]
+                let message_metadata = ConversationMetadata {
+                    conversation_id: started.session_id,
+                };
+                let start = Chunk::Start {
+                    message_id,
+                    message_metadata,
+                };
+                vec![start, Chunk::StartStep]
             }
             TurnEvent::Text(delta) => self.write(OpenPart::Text, delta.text),
             TurnEvent::Reasoning(delta) => self.write(OpenPart::Reasoning, delta.text),
@@ -294,7 +301,6 @@ impl From<Usage> for TokenUsage {
 
 #[cfg(test)]
 mod tests {
-    use anneal_core::message::MessageId;
     use anneal_proto::v1::{self as pb, chat_response::Done};
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -320,6 +326,7 @@ mod tests {
 
     fn started() -> TurnEvent {
         TurnEvent::Started(TurnStarted {
+            session_id: "conversation".into(),
             message_ids: vec![2, 3],
             ..TurnStarted::default()
         })
@@ -374,7 +381,7 @@ mod tests {
         assert_eq!(
             translate(None, TURN, events),
             json!([
-                {"type": "start", "messageId": id},
+                {"type": "start", "messageId": id, "messageMetadata": {"conversationId": "conversation"}},
                 {"type": "start-step"},
                 {"type": "reasoning-start", "id": "1"},
                 {"type": "reasoning-delta", "id": "1", "delta": "hm"},

@@ -15,6 +15,7 @@ pub(super) enum Chunk {
     /// The first one. The id is that of the message which the client shows.
     Start {
         message_id: String,
+        message_metadata: ConversationMetadata,
     },
     StartStep,
     TextStart {
@@ -69,6 +70,14 @@ pub(super) enum Chunk {
     Error {
         error_text: String,
     },
+}
+
+/// What is known of an answer from its beginning. A client needs it to stop the turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConversationMetadata {
+    /// The conversation, by the id that the other interfaces use.
+    pub(super) conversation_id: String,
 }
 
 /// What is known of a whole answer: the metadata of the client's message.

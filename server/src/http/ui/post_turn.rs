@@ -1,5 +1,7 @@
 //! POST /api/agents/{id}/ui.
 
+use std::sync::Arc;
+
 use axum::{extract::State, http::StatusCode, response::Response};
 
 use super::{
@@ -57,7 +59,7 @@ pub(super) async fn post_turn(
     let tenant = http_caller.caller.tenant();
     let ask: Result<UiAsk, Problem> = server.cpu.run_if(is_long, tenant, parse).await?;
     let proof = http_caller.proof();
-    let (reader, answer) = start_turn(&state, http_caller, &agent, &ask?).await?;
+    let (reader, answer) = start_turn(&state, http_caller, &agent, &Arc::new(ask?)).await?;
     let turn_stream = TurnStream::new(reader, permit, proof);
     Ok(answer_stream::response(turn_stream, answer))
 }
@@ -71,7 +73,7 @@ async fn start_turn(
     state: &HttpState,
     http_caller: HttpCaller,
     agent: &str,
-    ask: &UiAsk,
+    ask: &Arc<UiAsk>,
 ) -> Result<(TurnReader, AnswerMessage), Problem> {
     let mut creations = 0;
     loop {
@@ -98,7 +100,7 @@ async fn start_turn(
 async fn prepare_turn(
     http_caller: &HttpCaller,
     agent: &str,
-    ask: &UiAsk,
+    ask: &Arc<UiAsk>,
 ) -> Result<(TurnRequest, AnswerMessage), Problem> {
     let place = (agent, ask.chat.as_str());
     let (mut chat, is_created) =

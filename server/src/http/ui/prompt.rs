@@ -1,5 +1,7 @@
 //! Decides what a turn answers: new messages, or a stored question anew.
 
+use std::sync::Arc;
+
 use anneal_core::limits::MESSAGES_PER_APPEND;
 use anneal_proto::v1 as pb;
 
@@ -14,7 +16,10 @@ use super::{
     outputs::{StepOutputs, known_outputs, outputs_to_continue},
     stored_chat::StoredChat,
 };
-use crate::http::{chat_body::ChatBody, problem::Problem};
+use crate::{
+    http::{chat_body::ChatBody, problem::Problem},
+    limits::cpu_pool,
+};
 
 /// What a turn answers.
 #[derive(Debug, Default)]
@@ -159,10 +164,18 @@ impl UiAsk {
 /// The prompt of the first turn of a chat. The history before it is stored.
 pub(super) async fn import_and_ask(
     chat: &mut StoredChat<'_>,
-    ask: &UiAsk,
+    ask: &Arc<UiAsk>,
 ) -> Result<Prompt, Problem> {
-    let last = ask.convert_last()?;
-    let history = ask.convert_history()?;
+    let bytes = ask.earlier.iter().map(|raw| raw.get().len()).sum();
+    let is_long = cpu_pool::is_long(bytes, ask.earlier.len());
+    let shared = Arc::clone(ask);
+    let convert = move || Ok((shared.convert_last()?, shared.convert_history()?));
+    let (cpu, tenant) = (
+        &chat.http_caller.services.state.cpu,
+        chat.http_caller.caller.tenant(),
+    );
+    let converted: Result<_, Problem> = cpu.run_if(is_long, tenant, convert).await?;
+    let (last, history) = converted?;
     chat.newest = chat.import(history).await?;
     let (_, message) = ask.last_message()?;
     Ok(match last {
