@@ -196,15 +196,15 @@ async fn a_chat_of_another_tenant_is_unknown() {
         let request = web.json("POST", UI, &submit("c", &[message]));
         ChunkStream::open(request.bearer_auth(key))
     };
-    let first = post(anna.key.as_str(), user("u1", "Well?"))
+    let first = post(&anna.text, user("u1", "Well?"))
         .await
         .rest()
         .await;
     let foreign = web
         .request("GET", &resume_path("c"))
-        .bearer_auth(bert.key.as_str());
+        .bearer_auth(&bert.text);
     assert_eq!(HttpResponse::send(foreign).await.status, 204);
-    let other = post(bert.key.as_str(), user("u1", "Well?"))
+    let other = post(&bert.text, user("u1", "Well?"))
         .await
         .rest()
         .await;
@@ -217,7 +217,7 @@ async fn a_chat_of_another_tenant_is_unknown() {
     let reader = app.key("anna", &[Verb::Read]).await;
     for (method, path) in [("POST", UI.to_owned()), ("GET", resume_path("c"))] {
         let refused = web.json(method, &path, &submit("c", &[user("u2", "Hm?")]));
-        let refused = HttpResponse::send(refused.bearer_auth(reader.key.as_str())).await;
+        let refused = HttpResponse::send(refused.bearer_auth(&reader.text)).await;
         assert_eq!(refused.status, 403, "{refused:?}");
     }
 }
