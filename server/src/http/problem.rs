@@ -201,6 +201,11 @@ impl Problem {
         Self::with_field_names(status, str::to_owned)
     }
 
+    /// The problem of a refused field, which keeps its name in the gRPC request.
+    pub(super) fn of_field(error: FieldError) -> Self {
+        Self::of_rpc(&Status::from(Failure::from(error)))
+    }
+
     /// The stable reason.
     pub(super) fn reason(&self) -> &str {
         &self.reason

@@ -262,7 +262,7 @@ const OWN_FORMS: [OwnForm; 17] = [
 ];
 
 /// The name that a field of a gRPC request has in the requests of this protocol.
-fn param_name(field: &str) -> String {
+pub(super) fn param_name(field: &str) -> String {
     let inner = ["conversation.", "options."]
         .iter()
         .find_map(|outer| field.strip_prefix(outer));

@@ -9,6 +9,7 @@
 //! - `items`: items and messages, converted both ways; `ids`: the ids of conversations, responses
 //!   and items
 //! - `errors`: the error object
+//! - `request`: what requests have in common
 
 mod chat_completions;
 mod compaction;
@@ -17,6 +18,7 @@ pub(super) mod errors;
 pub(super) mod ids;
 pub(super) mod items;
 mod models;
+pub(super) mod request;
 mod responses;
 mod websocket;
 

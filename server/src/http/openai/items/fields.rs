@@ -101,17 +101,31 @@ impl<'v> Fields<'v> {
 
     /// Refuses fields that were not read.
     pub(in crate::http) fn finish(self) -> Result<(), ApiError> {
-        let mut names = self.object.iter().filter(|(_, value)| !value.is_null());
-        let unknown = names.find(|(name, _)| !self.read.contains(&name.as_str()));
-        match unknown {
+        match self.unread().next() {
             None => Ok(()),
-            Some((name, _)) => Err(ApiError::unknown_parameter(self.param(name))),
+            Some(name) => Err(ApiError::unknown_parameter(self.param(name))),
         }
+    }
+
+    /// The names of the fields that were not read: the unknown parameters of a body, which have no
+    /// effect.
+    pub(in crate::http) fn ignored(&self) -> Vec<String> {
+        self.unread().cloned().collect()
+    }
+
+    fn unread(&self) -> impl Iterator<Item = &'v String> {
+        let given = self.object.iter().filter(|(_, value)| !value.is_null());
+        let unread = given.filter(|(name, _)| !self.read.contains(&name.as_str()));
+        unread.map(|(name, _)| name)
     }
 }
 
 /// A value that is none of those that are supported.
-pub(super) fn unsupported_value(param: String, value: &str, supported: &[&str]) -> ApiError {
+pub(in crate::http) fn unsupported_value(
+    param: String,
+    value: &str,
+    supported: &[&str],
+) -> ApiError {
     let supported: Vec<String> = supported.iter().map(|value| format!("'{value}'")).collect();
     let supported = supported.join(", ");
     let message = format!("Invalid value: '{value}'. Supported values are: {supported}.");
@@ -141,6 +155,7 @@ mod tests {
         );
         let mut fields = Fields::of(&object, "").expect("is an object");
         fields.value("c");
+        assert_eq!(fields.ignored(), ["a"]);
         let refused = fields.finish().expect_err("a is unknown");
         assert_eq!(refusal(refused).0, json!("a"));
     }

@@ -19,7 +19,7 @@ mod properties;
 mod reasoning;
 mod removal;
 
-pub(in crate::http) use fields::Fields;
+pub(in crate::http) use fields::{Fields, unsupported_value};
 pub(in crate::http) use input::{InputItem, parse_input};
 pub(in crate::http) use output::{StoredItem, items_of, items_of_parts, stored_items};
 pub(in crate::http) use removal::{Removal, plan_removal};
