@@ -348,7 +348,7 @@ impl GrpcServices {
         request: Request<pb::ChatRequest>,
     ) -> Result<Response<chat_turn::Events>, Status> {
         let call = RpcCall::begin_turn(&self.state, const { Rpc::named("chat") }, &request)?;
-        rpc::chat::chat_unstored(&self.state, call, request.into_inner()).await
+        rpc::chat::chat_without_storing(&self.state, call, request.into_inner()).await
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn chat(
 }
 
 /// Runs one turn of which nothing is stored: calls a model, and streams its answer.
-pub(crate) async fn chat_unstored(
+pub(crate) async fn chat_without_storing(
     state: &ServerState,
     call: RpcCall,
     ask: pb::ChatRequest,

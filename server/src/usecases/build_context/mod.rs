@@ -23,7 +23,7 @@ use anneal_store::{InputTurns, ManualCompaction, StoreError};
 use tracing::debug;
 
 use cold_checkpoint::{IdleAsk, IdleCandidate};
-pub(crate) use unstored::{UnstoredMessages, build_unstored};
+pub(crate) use unstored::{UnstoredMessages, build_from_messages};
 
 use crate::{
     failure::Failure,

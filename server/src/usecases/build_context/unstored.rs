@@ -130,7 +130,7 @@ impl UnstoredMessages {
 
 /// Builds a context of messages that are not stored. Records nothing. The request must name its
 /// model; its conversation is not used. `budget` limits the content that calls hold in memory.
-pub(crate) async fn build_unstored(
+pub(crate) async fn build_from_messages(
     state: &ServerState,
     budget: &ContentBudget,
     caller: Caller,
@@ -160,13 +160,13 @@ pub(crate) async fn build_unstored(
             messages.parts,
         );
     let messages = Arc::clone(messages);
-    let build = move || {
+    let work = move || {
         let material = messages.material(policy, learnt);
         assemble::build_here(material, ask, None, None, reservation)
     };
     let built = state
         .cpu
-        .run_if(is_long, caller.tenant(), build)
+        .run_if(is_long, caller.tenant(), work)
         .await?
         .map_err(|failure| in_requested_tokens(failure, request))?;
     if has_message(&built.context) {

@@ -96,7 +96,7 @@ impl TurnRun {
         let built = match asked {
             AskedQuestion::Stored(_) => build_context::build(state, budget, caller, &request).await,
             AskedQuestion::Unstored(messages) => {
-                build_context::build_unstored(state, budget, caller, messages, &request).await
+                build_context::build_from_messages(state, budget, caller, messages, &request).await
             }
         };
         let built = match built {

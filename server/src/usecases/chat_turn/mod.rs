@@ -218,7 +218,7 @@ impl TurnRun {
     /// stores its prompt before a model is called.
     async fn run_to_end(&self) -> Result<Done, TurnError> {
         if let TurnPrompt::Unstored(messages) = &self.turn.prompt {
-            return self.run_unstored(messages).await;
+            return self.run_without_storing(messages).await;
         }
         let prompt = self
             .unless_interrupted(self.turn.prompt_append(&self.state, self.caller))

@@ -21,7 +21,10 @@ use crate::{failure::Failure, usecases::build_context::UnstoredMessages};
 impl TurnRun {
     /// Runs a turn of these messages. They are counted as the first model counts, also for the
     /// models that are tried after it.
-    pub(super) async fn run_unstored(&self, messages: &Arc<[Message]>) -> Result<Done, TurnError> {
+    pub(super) async fn run_without_storing(
+        &self,
+        messages: &Arc<[Message]>,
+    ) -> Result<Done, TurnError> {
         let session = self.state.store.session();
         let policy = session.resolved(&PolicyOverrides::default());
         let models = self.choose_models(NO_AGENT, &policy)?;
