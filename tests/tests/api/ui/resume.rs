@@ -196,18 +196,12 @@ async fn a_chat_of_another_tenant_is_unknown() {
         let request = web.json("POST", UI, &submit("c", &[message]));
         ChunkStream::open(request.bearer_auth(key))
     };
-    let first = post(&anna.text, user("u1", "Well?"))
-        .await
-        .rest()
-        .await;
+    let first = post(&anna.text, user("u1", "Well?")).await.rest().await;
     let foreign = web
         .request("GET", &resume_path("c"))
         .bearer_auth(&bert.text);
     assert_eq!(HttpResponse::send(foreign).await.status, 204);
-    let other = post(&bert.text, user("u1", "Well?"))
-        .await
-        .rest()
-        .await;
+    let other = post(&bert.text, user("u1", "Well?")).await.rest().await;
     assert_ne!(
         message_id(&first),
         message_id(&other),
