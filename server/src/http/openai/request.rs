@@ -10,10 +10,7 @@ use axum::{
 };
 use serde_json::{Map, Value};
 
-use super::{
-    errors::ApiError,
-    items::{Fields, unsupported_value},
-};
+use super::{errors::ApiError, items::unsupported_value};
 use crate::{
     http::{extractors::JsonBody, state::HttpState},
     reason::Reason,

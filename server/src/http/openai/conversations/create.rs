@@ -46,6 +46,11 @@ pub(super) async fn create_conversation(
     let ask = pb::CreateConversationRequest {
         request_id: request_id.clone(),
         metadata,
+        // Calls and their outputs are items, also where the server's settings do not keep them.
+        policy: Some(pb::Policy {
+            store_tool_messages: Some(true),
+            ..pb::Policy::default()
+        }),
         ..pb::CreateConversationRequest::default()
     };
     let created = http_caller

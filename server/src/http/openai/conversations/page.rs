@@ -79,7 +79,7 @@ fn parse_limit(text: &str) -> Result<usize, ApiError> {
     })?;
     let (code, expected) = match usize::try_from(limit) {
         Ok(limit @ 1..=LIMIT_MAX) => return Ok(limit),
-        Ok(LIMIT_MAX..) => (
+        Ok(limit) if limit > LIMIT_MAX => (
             "integer_above_max_value",
             format!("integer above maximum value. Expected a value <= {LIMIT_MAX}"),
         ),
