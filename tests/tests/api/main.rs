@@ -6,8 +6,8 @@
 //! - `conversations`: messages, lists, titles, separators, sessions
 //! - `http`: the HTTP API
 //! - `jobs`: counting, summaries and checkpoints in the background
-//! - `ui`: the door of the AI SDK
 //! - `openai`: the doors of OpenAI's protocol
+//! - `ui`: the door of the AI SDK
 //! - `watch`: watches, which stream the events of a conversation
 
 mod changes;
@@ -16,6 +16,6 @@ mod contexts;
 mod conversations;
 mod http;
 mod jobs;
-mod ui;
 mod openai;
+mod ui;
 mod watch;
