@@ -1,19 +1,15 @@
 //! The body of a turn, as `DefaultChatTransport` sends it, with options of this server beside it.
 
 use anneal_core::limits::REQUEST_BYTES;
-use anneal_proto::convert::parse;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::message::UiMessage;
-use crate::{
-    failure::Failure,
-    http::{
-        bounded_collections::{BoundedLabels, BoundedModels, ListReader},
-        chat_body::ChatBody,
-        chat_options::{ReasoningEffort, ResponseFormat, StopTexts, ToolChoice, Tools},
-        problem::Problem,
-    },
+use super::message::{UiMessage, parse_id};
+use crate::http::{
+    bounded_collections::{BoundedLabels, BoundedModels, ListReader},
+    chat_body::ChatBody,
+    chat_options::{ReasoningEffort, ResponseFormat, StopTexts, ToolChoice, Tools},
+    problem::Problem,
 };
 
 /// Most messages of a request: one for each 256 bytes of the largest one.
@@ -97,12 +93,12 @@ impl UiBody {
 
     /// Parses the ids and the last message.
     pub(super) fn parse(self) -> Result<UiAsk, Problem> {
-        parse::id("id", &self.id)?;
+        parse_id("id", &self.id)?;
         if let Some(id) = &self.message_id {
-            parse::id("messageId", id)?;
+            parse_id("messageId", id)?;
         }
         if let Some(id) = &self.user_id {
-            parse::id("userId", id)?;
+            parse_id("userId", id)?;
         }
         let (mut earlier, single) = match (self.messages, self.message) {
             (Some(_), Some(_)) => {
@@ -113,7 +109,8 @@ impl UiBody {
             (None, single) => (Vec::new(), single),
         };
         if earlier.len() > MESSAGES {
-            return Err(Failure::limit("messages", MESSAGES, "messages").into());
+            let reason = format!("must be at most {MESSAGES} messages");
+            return Err(Problem::invalid("messages", reason));
         }
         let last = match single {
             Some(message) => Some(("message".to_owned(), message)),

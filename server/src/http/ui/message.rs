@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 
 use anneal_proto::{
-    convert::{message, parse},
+    convert::{FieldError, message, parse},
     v1::{self as pb, part::Part},
 };
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{labels, outputs};
-use crate::{
-    failure::Failure,
-    http::{bounded_collections::ListReader, problem::Problem},
-};
+use crate::http::{bounded_collections::ListReader, problem::Problem};
 
 /// Most parts of a message of the client, which may hold many steps.
 const PARTS: usize = 10_000;
@@ -83,14 +80,15 @@ impl UiMessage {
                 Problem::invalid(field, error.inner().to_string())
             })?;
         if parsed.parts.0.len() > PARTS {
-            return Err(Failure::limit(format!("{field}.parts"), PARTS, "parts").into());
+            let reason = format!("must be at most {PARTS} parts");
+            return Err(Problem::invalid(format!("{field}.parts"), reason));
         }
         Ok(parsed)
     }
 
     /// The message of the user as it is stored, with its id as a label.
     pub(super) fn to_question(&self, field: &str) -> Result<pb::NewMessage, Problem> {
-        parse::id(&format!("{field}.id"), &self.id)?;
+        parse_id(&format!("{field}.id"), &self.id)?;
         self.to_plain_message(field, pb::Role::User)
     }
 
@@ -157,7 +155,7 @@ impl UiMessage {
     fn labels(&self, field: &str) -> Result<HashMap<String, String>, Problem> {
         let mut labels = HashMap::new();
         if !self.id.is_empty() {
-            parse::id(&format!("{field}.id"), &self.id)?;
+            parse_id(&format!("{field}.id"), &self.id)?;
             labels.insert(labels::ID.to_owned(), self.id.clone());
         }
         if let Some(metadata) = &self.metadata {
@@ -241,8 +239,8 @@ impl UiPart {
             media_type: self.media_type.clone().unwrap_or_default(),
             ..pb::MediaPart::default()
         };
-        parse::id(&format!("{field}.mediaType"), &media.media_type)?;
-        message::parse_media(field, media.clone())?;
+        parse_id(&format!("{field}.mediaType"), &media.media_type)?;
+        message::parse_media(field, media.clone()).map_err(refused_field)?;
         Ok(wire(Part::Media(media)))
     }
 }
@@ -254,9 +252,25 @@ pub(super) const fn wire(part: Part) -> pb::Part {
 
 fn bounded_label(field: &str, json: String) -> Result<String, Problem> {
     if json.len() > LABEL_BYTES {
-        return Err(Failure::limit(field, LABEL_BYTES, "bytes of JSON").into());
+        let reason = format!("must be at most {LABEL_BYTES} bytes of JSON");
+        return Err(Problem::invalid(field, reason));
     }
     Ok(json)
+}
+
+/// Parses an id of the client: 1 to 128 bytes.
+pub(super) fn parse_id<'a>(field: &str, id: &'a str) -> Result<&'a str, Problem> {
+    parse::id(field, id).map_err(refused_field)
+}
+
+/// The problem of a field that keeps its name: other problems name it as a chat turn has it.
+fn refused_field(error: FieldError) -> Problem {
+    match error {
+        FieldError::Invalid { field, description } => Problem::invalid(field, description),
+        FieldError::Limit { field, most, unit } => {
+            Problem::invalid(field, format!("must be at most {most} {unit}"))
+        }
+    }
 }
 
 fn refused_part(field: &str, kind: &str) -> Problem {

@@ -3,7 +3,7 @@
 use anneal_proto::v1::{self as pb, part::Part};
 use serde_json::value::RawValue;
 
-use super::message::{UiMessage, UiPart, UiRole, wire};
+use super::message::{UiMessage, UiPart, UiRole, parse_id, wire};
 use crate::http::problem::Problem;
 
 /// The outputs of the calls of one step.
@@ -122,10 +122,7 @@ pub(super) fn to_result(part: &UiPart, field: &str) -> Result<Option<pb::Part>, 
 
 fn call_id<'a>(part: &'a UiPart, field: &str) -> Result<&'a str, Problem> {
     let id = part.tool_call_id.as_deref().unwrap_or_default();
-    Ok(anneal_proto::convert::parse::id(
-        &format!("{field}.toolCallId"),
-        id,
-    )?)
+    parse_id(&format!("{field}.toolCallId"), id)
 }
 
 fn call_state(part: &UiPart, field: &str) -> Result<CallState, Problem> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::{extract::State, http::StatusCode, response::Response};
 
+use tracing::warn;
+
 use super::{
     UiTurn,
     answer_stream::{self, AnswerMessage},
@@ -96,15 +98,34 @@ async fn start_turn(
     }
 }
 
-/// Finds or creates the conversation, and makes the request of the turn.
+/// Finds or creates the conversation, and makes the request of the turn. A conversation that was
+/// created for a request that is refused is deleted.
 async fn prepare_turn(
     http_caller: &HttpCaller,
     agent: &str,
     ask: &Arc<UiAsk>,
 ) -> Result<(TurnRequest, AnswerMessage), Problem> {
     let place = (agent, ask.chat.as_str());
-    let (mut chat, is_created) =
-        stored_chat::resolve(http_caller, place, ask.user_id.as_ref()).await?;
+    let (chat, is_created) = stored_chat::resolve(http_caller, place, ask.user_id.as_ref()).await?;
+    let (caller, conversation) = (http_caller.caller, chat.conversation);
+    let prepared = prepare_turn_in(chat, is_created, ask).await;
+    if prepared.is_err() && is_created {
+        let store = &http_caller.services.state.store;
+        if let Err(error) = store.delete_empty_conversation(caller, conversation).await {
+            store.log_failure(&error, || {
+                warn!(conversation.id = %conversation, "could not delete the conversation that was created for a turn: {error}");
+            });
+        }
+    }
+    prepared
+}
+
+/// Makes the request of a turn in this conversation.
+async fn prepare_turn_in(
+    mut chat: StoredChat<'_>,
+    is_created: bool,
+    ask: &Arc<UiAsk>,
+) -> Result<(TurnRequest, AnswerMessage), Problem> {
     let is_new = chat.newest == 0 || is_unfinished(&chat, ask).await?;
     let prompt = if is_new {
         prompt::import_and_ask(&mut chat, ask).await?

@@ -12,7 +12,7 @@ use super::{
         request_id_of_results,
     },
     labels,
-    message::{UiMessage, UiRole},
+    message::{UiMessage, UiRole, parse_id},
     outputs::{StepOutputs, known_outputs, outputs_to_continue},
     stored_chat::StoredChat,
 };
@@ -124,7 +124,7 @@ impl UiAsk {
         match last.role {
             UiRole::User => Ok(LastMessage::Question(last.to_question(field)?)),
             UiRole::Assistant => {
-                anneal_proto::convert::parse::id(&format!("{field}.id"), &last.id)?;
+                parse_id(&format!("{field}.id"), &last.id)?;
                 Ok(LastMessage::Outputs(outputs_to_continue(last, field)?))
             }
             UiRole::System => {
