@@ -39,12 +39,11 @@ pub(super) async fn add_items(
     let mut fields = Fields::of_object(&body, "");
     let messages = conversation::parse_items(&mut fields)?;
     if messages.is_empty() {
-        return Err(match fields.value("items") {
-            None => ApiError::missing_parameter("items"),
-            Some(_) => {
-                let message = "must hold at least one item.";
-                ApiError::invalid("items", Some("empty_array"), message)
-            }
+        let message = "must hold at least one item.";
+        return Err(if fields.value("items").is_none() {
+            ApiError::missing_parameter("items")
+        } else {
+            ApiError::invalid("items", Some("empty_array"), message)
         });
     }
     let ask = pb::AppendMessagesRequest {
@@ -59,6 +58,6 @@ pub(super) async fn add_items(
         .await
         .map_err(|status| path.refusal(&status))?;
     let items = conversation::added_items(path.id, messages, appended.get_ref());
-    let response = json::response(&conversation::show_list(items, false));
+    let response = json::response(&conversation::show_list(&items, false));
     Ok(request::with_ignored(response, &fields.ignored()))
 }

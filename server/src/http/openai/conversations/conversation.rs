@@ -153,7 +153,7 @@ pub(super) fn added_items(
 }
 
 /// A list of items, as an answer has it.
-pub(super) fn show_list(items: Vec<Value>, has_more: bool) -> Value {
+pub(super) fn show_list(items: &[Value], has_more: bool) -> Value {
     let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
     let (first, last) = (id(items.first()), id(items.last()));
     json!({
@@ -264,7 +264,7 @@ mod tests {
         let items = added_items(ConversationId(Uuid::nil()), messages, &appended);
         assert_eq!(items.len(), 1);
         assert_eq!(items[0]["content"][0]["text"], "b");
-        let empty = show_list(Vec::new(), false);
+        let empty = show_list(&[], false);
         assert_eq!(
             (&empty["first_id"], &empty["last_id"]),
             (&Value::Null, &Value::Null)

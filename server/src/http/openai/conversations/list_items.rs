@@ -62,14 +62,16 @@ pub(super) async fn list_items(
         next.page_token = listed.next_page_token;
         let items = convert(&http_caller, path.id, listed.messages).await?;
         drop(reservation);
-        items.into_iter().for_each(|items| page.add(items));
+        for items in items {
+            page.add(items);
+        }
         // A page without an item is one of messages before the place after which the page begins.
         if !page.is_empty() || next.page_token.is_empty() {
             break;
         }
     }
     let (items, has_more) = page.finish(!next.page_token.is_empty());
-    Ok(json::response(&conversation::show_list(items, has_more)))
+    Ok(json::response(&conversation::show_list(&items, has_more)))
 }
 
 /// The request for the messages of the page. The first one may be the message in which the page

@@ -206,7 +206,9 @@ mod tests {
                     if order == Order::NewestFirst {
                         messages.reverse();
                     }
-                    messages.into_iter().for_each(|items| page.add(items));
+                    for items in messages {
+                        page.add(items);
+                    }
                     let (items, has_more) = page.finish(false);
                     assert!(items.len() <= limit);
                     seen.extend(items);

@@ -1,5 +1,7 @@
 //! POST /v1/conversations/{id}.
 
+use std::collections::HashMap;
+
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
 use axum::response::Response;
 use prost_types::FieldMask;
@@ -36,7 +38,7 @@ pub(super) async fn update_conversation(
     let mut fields = Fields::of_object(&body, "");
     let metadata = match fields.value("metadata") {
         Some(metadata) => request::parse_metadata(metadata)?,
-        None if body.contains_key("metadata") => Default::default(),
+        None if body.contains_key("metadata") => HashMap::new(),
         None => return Err(ApiError::missing_parameter("metadata")),
     };
     let ask = pb::UpdateConversationRequest {

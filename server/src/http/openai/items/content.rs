@@ -216,7 +216,7 @@ fn type_of_name(name: &str) -> Option<&'static str> {
 }
 
 /// A text as a part of a content.
-pub(super) fn show_text(text: &str, author: Author, note: PartNote) -> Value {
+pub(super) fn show_text(text: &str, author: Author, note: &PartNote) -> Value {
     if author != Author::Assistant {
         return json!({"type": "input_text", "text": text});
     }

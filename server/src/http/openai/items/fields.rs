@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn refusal(error: ApiError) -> (Value, Value) {
+    fn refusal(error: &ApiError) -> (Value, Value) {
         let object = error.object();
         (object["param"].clone(), object["code"].clone())
     }
@@ -150,14 +150,14 @@ mod tests {
         assert_eq!(fields.text("a"), Ok(Some("x")));
         let refused = fields.finish().expect_err("c is unknown");
         assert_eq!(
-            refusal(refused),
+            refusal(&refused),
             (json!("input[0].c"), json!("unknown_parameter"))
         );
         let mut fields = Fields::of(&object, "").expect("is an object");
         fields.value("c");
         assert_eq!(fields.ignored(), ["a"]);
         let refused = fields.finish().expect_err("a is unknown");
-        assert_eq!(refusal(refused).0, json!("a"));
+        assert_eq!(refusal(&refused).0, json!("a"));
     }
 
     #[test]
@@ -170,11 +170,11 @@ mod tests {
             fields.list("a").err(),
         ] {
             let refused = refused.expect("is refused");
-            assert_eq!(refusal(refused), (json!("x.a"), json!("invalid_type")));
+            assert_eq!(refusal(&refused), (json!("x.a"), json!("invalid_type")));
         }
         let missing = fields.required_text("b").expect_err("is missing");
         assert_eq!(
-            refusal(missing),
+            refusal(&missing),
             (json!("x.b"), json!("missing_required_parameter"))
         );
         assert!(Fields::of(&json!([]), "x").is_err());

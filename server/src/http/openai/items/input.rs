@@ -198,7 +198,7 @@ fn parse_output(fields: &mut Fields<'_>) -> Result<pb::NewMessage, ApiError> {
         Some(Value::String(text)) => result.text.clone_from(text),
         Some(Value::Array(parts)) => {
             let parts = content::parse_content(parts, &path, Author::User)?;
-            fill_result(&mut result, parts, &mut labels);
+            fill_result(&mut result, &parts, &mut labels);
         }
         Some(other) => return Err(ApiError::invalid_type(path, "a string or an array", other)),
     }
@@ -213,7 +213,7 @@ fn parse_output(fields: &mut Fields<'_>) -> Result<pb::NewMessage, ApiError> {
 /// they stood.
 fn fill_result(
     result: &mut pb::ToolResultPart,
-    parts: Vec<(Part, labels::PartNote)>,
+    parts: &[(Part, labels::PartNote)],
     labels: &mut Labels,
 ) {
     let mut notes = PartNotes::default();
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     /// The only message that this item becomes.
-    fn message_of(item: Value) -> pb::NewMessage {
+    fn message_of(item: &Value) -> pb::NewMessage {
         let items = parse_input(&json!([item]), "input").expect("is an item");
         match items.as_slice() {
             [InputItem::Message(message)] => message.clone(),
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_text_is_a_message_of_the_user_and_roles_become_roles() {
         let text = parse_input(&json!("Hello."), "input").expect("is a text");
-        let same = message_of(json!({"role": "user", "content": "Hello."}));
+        let same = message_of(&json!({"role": "user", "content": "Hello."}));
         assert_eq!(text, [InputItem::Message(same)]);
         for (name, role, label) in [
             ("user", pb::Role::User, None),
@@ -290,7 +290,7 @@ mod tests {
             ("system", pb::Role::System, None),
             ("developer", pb::Role::System, Some("developer")),
         ] {
-            let message = message_of(json!({"type": "message", "role": name, "content": "a"}));
+            let message = message_of(&json!({"type": "message", "role": name, "content": "a"}));
             assert_eq!(message.role(), role);
             let kept = message.metadata.get(labels::ROLE).map(String::as_str);
             assert_eq!(kept, label);
@@ -299,13 +299,13 @@ mod tests {
 
     #[test]
     fn calls_and_their_outputs_become_parts_of_the_assistant_and_of_a_tool() {
-        let call = message_of(json!({
+        let call = message_of(&json!({
             "type": "function_call", "id": "fc_1", "call_id": "c", "name": "look",
             "arguments": "{}", "status": "completed",
         }));
         assert_eq!(call.role(), pb::Role::Assistant);
         assert!(call.metadata.is_empty());
-        let output = message_of(json!({
+        let output = message_of(&json!({
             "type": "function_call_output", "call_id": "c", "is_error": true,
             "output": [
                 {"type": "input_text", "text": "a"},

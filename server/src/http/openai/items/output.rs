@@ -48,7 +48,7 @@ pub(in crate::http) fn stored_items(
             has_labels: index == 0,
             status: status(&message.metadata, place == last, message.stopped),
         };
-        let value = view.show(id.to_string());
+        let value = view.show(&id.to_string());
         StoredItem { id, parts, value }
     });
     items.collect()
@@ -78,7 +78,7 @@ pub(in crate::http) fn items_of_parts(
                 has_labels: place == 0,
                 status: status(&message.metadata, place == last, false),
             };
-            view.show(ids(kind))
+            view.show(&ids(kind))
         });
     items.collect()
 }
@@ -133,7 +133,7 @@ struct ItemView<'m> {
 }
 
 impl ItemView<'_> {
-    fn show(self, id: String) -> Value {
+    fn show(&self, id: &str) -> Value {
         let empty = Labels::new();
         let labels = if self.has_labels { self.labels } else { &empty };
         match self.parts.first().and_then(|part| part.part.as_ref()) {
@@ -163,7 +163,7 @@ impl ItemView<'_> {
         }
     }
 
-    fn show_message(&self, id: String, labels: &Labels) -> Value {
+    fn show_message(&self, id: &str, labels: &Labels) -> Value {
         let is_developer = self.labels.get(labels::ROLE).map(String::as_str) == Some("developer");
         let (role, author) = match self.role {
             pb::Role::Assistant => ("assistant", Author::Assistant),
@@ -174,7 +174,7 @@ impl ItemView<'_> {
         let mut notes = PartNotes::read(labels);
         let parts = self.parts.iter().enumerate();
         let content = parts.filter_map(|(place, part)| match part.part.as_ref()? {
-            Part::Text(part) => Some(content::show_text(&part.text, author, notes.take(place))),
+            Part::Text(part) => Some(content::show_text(&part.text, author, &notes.take(place))),
             Part::Media(media) => Some(content::show_media(media, notes.take(place))),
             Part::ToolUse(_) | Part::ToolResult(_) | Part::Reasoning(_) => None,
         });
@@ -221,7 +221,7 @@ fn show_output(result: &pb::ToolResultPart, labels: &Labels) -> Value {
             let note = notes.take(place);
             let next = (letter == labels::MEDIA).then(|| media.next()).flatten();
             next.map_or_else(
-                || content::show_text(text, Author::User, labels::PartNote::default()),
+                || content::show_text(text, Author::User, &labels::PartNote::default()),
                 |media| content::show_media(media, note),
             )
         });

@@ -42,14 +42,14 @@ pub(super) fn parse_reasoning(
     })?;
     Ok(pb::ReasoningPart {
         text,
-        signature: signature.signature,
+        signature: signature.text,
         provider: signature.provider,
         redacted: signature.redacted,
     })
 }
 
 /// A thought as a reasoning item.
-pub(super) fn show_reasoning(part: &pb::ReasoningPart, labels: &Labels, id: String) -> Value {
+pub(super) fn show_reasoning(part: &pb::ReasoningPart, labels: &Labels, id: &str) -> Value {
     let layout = labels.get(labels::LAYOUT);
     let pieces = layout
         .and_then(|layout| labels::split(layout, &part.text))
@@ -118,7 +118,7 @@ fn parse_texts<'v>(
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Signature {
     provider: String,
-    signature: String,
+    text: String,
     redacted: bool,
 }
 
@@ -126,7 +126,7 @@ impl Signature {
     fn of(part: &pb::ReasoningPart) -> Self {
         Self {
             provider: part.provider.clone(),
-            signature: part.signature.clone(),
+            text: part.signature.clone(),
             redacted: part.redacted,
         }
     }
@@ -138,15 +138,15 @@ impl Signature {
             let provider = if encrypted.is_empty() { "" } else { OPENAI };
             return Some(Self {
                 provider: provider.to_owned(),
-                signature: encrypted.to_owned(),
+                text: encrypted.to_owned(),
                 redacted: false,
             });
         };
         let json = URL_SAFE_NO_PAD.decode(encoded).ok()?;
-        let (provider, signature, redacted) = serde_json::from_slice(&json).ok()?;
+        let (provider, text, redacted) = serde_json::from_slice(&json).ok()?;
         Some(Self {
             provider,
-            signature,
+            text,
             redacted,
         })
     }
@@ -156,11 +156,11 @@ impl Signature {
         if *self == Self::default() {
             return None;
         }
-        let is_plain = !self.signature.is_empty() && !self.signature.starts_with(PREFIX);
+        let is_plain = !self.text.is_empty() && !self.text.starts_with(PREFIX);
         if self.provider == OPENAI && !self.redacted && is_plain {
-            return Some(self.signature.clone());
+            return Some(self.text.clone());
         }
-        let fields = (&self.provider, &self.signature, self.redacted);
+        let fields = (&self.provider, &self.text, self.redacted);
         let json = serde_json::to_vec(&fields).expect("texts can be written");
         Some(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(json)))
     }
@@ -184,7 +184,7 @@ mod tests {
         ] {
             let signature = Signature {
                 provider: provider.to_owned(),
-                signature: signature.to_owned(),
+                text: signature.to_owned(),
                 redacted,
             };
             let encrypted = signature.encrypted_content().unwrap_or_default();
