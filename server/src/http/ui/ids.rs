@@ -1,5 +1,5 @@
-//! Ids of answers, which clients get in `start`, and the request ids of turns. Both are derived from
-//! what is stored, so that every server makes the same.
+//! Ids of answers, which clients get in `start`, and the request ids of turns. Both are derived
+//! from what is stored, so that every server makes the same.
 
 use std::fmt;
 

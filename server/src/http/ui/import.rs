@@ -1,6 +1,6 @@
 //! Keeps the history that a client brings to a chat of which the server knows nothing. It is stored
-//! in appends of at most 100 messages. If they are broken off, the next request goes on: each append
-//! has the same request id again.
+//! in appends of at most 100 messages. If they are broken off, the next request goes on: each
+//! append has the same request id again.
 
 use anneal_core::limits::MESSAGES_PER_APPEND;
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};

@@ -330,21 +330,24 @@ mod tests {
 
     #[test]
     fn an_answer_becomes_its_steps() {
-        let message = parse(&json!({
+        let sent = json!({
             "id": "a1", "role": "assistant",
             "parts": [
                 {"type": "step-start"},
                 {"type": "reasoning", "text": "Hm."},
                 {"type": "text", "text": "I look."},
                 {"type": "tool-look", "toolCallId": "c1", "state": "output-available",
-                 "input": {"q": 1.50}, "output": {"found": true}},
+                 "input": {"q": 1.5}, "output": {"found": true}},
                 {"type": "dynamic-tool", "toolName": "other", "toolCallId": "c2",
                  "state": "output-error", "input": {}, "errorText": "broken"},
                 {"type": "tool-look", "toolCallId": "c3", "state": "input-streaming"},
                 {"type": "step-start"},
                 {"type": "text", "text": "Found."},
             ],
-        }));
+        });
+        let sent = sent.to_string().replace("1.5", "1.50");
+        let raw = RawValue::from_string(sent).expect("is JSON");
+        let message = UiMessage::parse("m", &raw).expect("is a message");
         let stored = message.to_messages("m").expect("is valid");
         let shape: Vec<_> = stored
             .iter()

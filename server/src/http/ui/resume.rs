@@ -37,8 +37,8 @@ use crate::{
     usecases::chat_turn::answer_request_id,
 };
 
-/// How long a refusal of the turn may take to become the answer's status. A turn that another server
-/// runs takes longer to join: the answer begins, and its refusal would be an `error` chunk.
+/// How long a refusal of the turn may take to become the answer's status. A turn that another
+/// server runs takes longer to join: the answer begins, and its refusal would be an `error` chunk.
 const START_WAIT: Duration = Duration::from_secs(1);
 
 /// Sends the answer that is under way in a chat, from its beginning: also of a turn that another
