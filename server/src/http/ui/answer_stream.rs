@@ -165,13 +165,12 @@ impl Translator {
             TurnEvent::Text(delta) => self.write(OpenPart::Text, delta.text),
             TurnEvent::Reasoning(delta) => self.write(OpenPart::Reasoning, delta.text),
             TurnEvent::ToolCall(call) => self.call(call),
-            // This reader does not ask for it.
-            TurnEvent::ReasoningEnd(_) => Vec::new(),
             // The client cannot take back what it has. In a new stream it gets the other answer.
             TurnEvent::Attempt(_) if self.has_content => {
                 self.fail("The answer begins again. Load the chat again to follow it.")
             }
-            TurnEvent::Attempt(_) => Vec::new(),
+            // This reader does not ask for ends of reasoning.
+            TurnEvent::Attempt(_) | TurnEvent::ReasoningEnd(_) => Vec::new(),
             TurnEvent::Done(done) => self.finish(done),
             TurnEvent::Error(failed) => self.fail(failed.problem.detail()),
         }

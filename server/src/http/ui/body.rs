@@ -112,12 +112,11 @@ impl UiBody {
             let reason = format!("must be at most {MESSAGES} messages");
             return Err(Problem::invalid("messages", reason));
         }
-        let last = match single {
-            Some(message) => Some(("message".to_owned(), message)),
-            None => {
-                let last = earlier.pop();
-                last.map(|message| (format!("messages[{}]", earlier.len()), message))
-            }
+        let last = if let Some(message) = single {
+            Some(("message".to_owned(), message))
+        } else {
+            let last = earlier.pop();
+            last.map(|message| (format!("messages[{}]", earlier.len()), message))
         };
         let last = last
             .map(|(field, raw)| UiMessage::parse(&field, &raw).map(|message| (field, message)))

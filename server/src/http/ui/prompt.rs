@@ -252,16 +252,16 @@ async fn submit(
 async fn find_regeneration(chat: &StoredChat<'_>, ask: &UiAsk) -> Result<Prompt, Problem> {
     let last = ask.last.as_ref().map(|(_, message)| message);
     let last = last.filter(|message| message.role == UiRole::User);
-    let names = [ask.message_id.as_deref(), last.map(|last| last.id.as_str())];
-    let mut named = None;
-    for name in names.into_iter().flatten().filter(|name| !name.is_empty()) {
-        named = chat.find_named(name).await?;
-        if named.is_some() {
+    let ids = [ask.message_id.as_deref(), last.map(|last| last.id.as_str())];
+    let mut found = None;
+    for id in ids.into_iter().flatten().filter(|id| !id.is_empty()) {
+        found = chat.find_named(id).await?;
+        if found.is_some() {
             break;
         }
     }
     let newest = chat.find_newest_question().await?;
-    match (named.map(|named| named.question), newest, last) {
+    match (found.map(|message| message.question), newest, last) {
         (Some(question), Some(newest), _) if question == newest => {
             Ok(Prompt::of_regeneration(question, chat.newest))
         }

@@ -8,7 +8,7 @@ use super::{
     user,
 };
 
-fn answer(id: &str, parts: Value) -> Value {
+fn answer(id: &str, parts: &Value) -> Value {
     json!({"id": id, "role": "assistant", "parts": parts})
 }
 
@@ -22,7 +22,7 @@ fn history() -> Vec<Value> {
         ]}),
         answer(
             "a1",
-            json!([
+            &json!([
                 {"type": "step-start"},
                 {"type": "text", "text": "I look."},
                 {"type": "tool-time", "toolCallId": "c1", "state": "output-available", "input": {"z": 1}, "output": "09:00"},
@@ -31,7 +31,7 @@ fn history() -> Vec<Value> {
             ]),
         ),
         user("u2", "Thanks."),
-        answer("a2", json!([{"type": "text", "text": "Welcome."}])),
+        answer("a2", &json!([{"type": "text", "text": "Welcome."}])),
     ]
 }
 
@@ -92,7 +92,7 @@ async fn a_history_that_ends_in_outputs_of_tools_is_continued() {
     let web = app.http_client();
     let called = answer(
         "a1",
-        json!([
+        &json!([
             {"type": "step-start"},
             {"type": "tool-time", "toolCallId": "c1", "state": "output-available", "input": {}, "output": "09:00"},
         ]),
@@ -121,7 +121,7 @@ async fn a_long_history_is_kept_whole() {
         all.push(user(&format!("u{number}"), "a"));
         all.push(answer(
             &format!("a{number}"),
-            json!([{"type": "text", "text": "b"}]),
+            &json!([{"type": "text", "text": "b"}]),
         ));
     }
     all.push(user("last", "Well?"));
@@ -157,7 +157,7 @@ async fn a_history_with_parts_that_are_not_modelled_is_refused_and_nothing_is_ke
     ] {
         let all = [
             user("u1", "One?"),
-            answer("a1", json!([part])),
+            answer("a1", &json!([part])),
             user("u2", "Two?"),
         ];
         assert_refused(web.json("POST", UI, &submit("c", &all)), 400, words).await;

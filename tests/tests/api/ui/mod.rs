@@ -9,7 +9,7 @@ mod resume;
 mod turns;
 
 use anneal_testkit::{HttpClient, HttpResponse};
-use reqwest::{RequestBuilder, Response};
+use reqwest::{RequestBuilder, Response, header::HeaderValue};
 use serde_json::{Value, json};
 
 /// The path to which clients post the turns of agent `a`.
@@ -50,7 +50,8 @@ impl ChunkStream {
         let response = request.send().await.expect("the server answers");
         let status = response.status();
         if status != 200 {
-            panic!("{status}: {}", response.text().await.unwrap_or_default());
+            let text = response.text().await.unwrap_or_default();
+            panic!("the answer is no stream of chunks: {status}: {text}");
         }
         for (name, value) in [
             ("content-type", "text/event-stream"),
@@ -58,7 +59,7 @@ impl ChunkStream {
             ("x-vercel-ai-ui-message-stream", "v1"),
             ("x-accel-buffering", "no"),
         ] {
-            let sent = response.headers().get(name).map(|sent| sent.as_bytes());
+            let sent = response.headers().get(name).map(HeaderValue::as_bytes);
             assert_eq!(sent, Some(value.as_bytes()), "{name}");
         }
         Self {
