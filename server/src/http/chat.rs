@@ -388,7 +388,7 @@ fn sse_response(turn_stream: TurnStream) -> Response {
 }
 
 /// The events of a turn for one client, as long as its credential is valid.
-struct TurnStream {
+pub(super) struct TurnStream {
     /// None: the credential has become invalid.
     reader: Option<TurnReader>,
     /// Ends when the credential becomes invalid. It is a task of its own, because `next` is not
@@ -398,7 +398,7 @@ struct TurnStream {
 }
 
 impl TurnStream {
-    fn new(reader: TurnReader, permit: Permit, proof: Option<Proof>) -> Self {
+    pub(super) fn new(reader: TurnReader, permit: Permit, proof: Option<Proof>) -> Self {
         let credential_check = proof.map(|proof| {
             AbortOnDropHandle::new(tokio::spawn(
                 async move { proof.wait_until_invalid().await },
@@ -411,9 +411,14 @@ impl TurnStream {
         }
     }
 
+    /// The turn in the session, once its first event was returned.
+    pub(super) fn turn(&self) -> Option<TurnKey> {
+        self.reader.as_ref().map(TurnReader::turn)
+    }
+
     /// The next event and its id. The event for an invalid credential has no id, because it does
     /// not change the resume point. None: the turn has ended, or that event was the last one.
-    async fn next(&mut self) -> Option<(Option<String>, TurnEvent)> {
+    pub(super) async fn next(&mut self) -> Option<(Option<String>, TurnEvent)> {
         let reader = self.reader.as_mut()?;
         let credential_ends = async {
             match &mut self.credential_check {

@@ -15,6 +15,17 @@ use crate::{
 };
 
 impl Store {
+    /// Finds the session of a key with its active conversation. None: there is none.
+    pub async fn find_session(
+        &self,
+        caller: Caller,
+        key: &SessionKey,
+    ) -> Result<Option<StoredSession>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let found = find_session(&mut db, caller, key).await;
+        db.settle(found).await
+    }
+
     /// Returns the session of a key with its active conversation. If there is none, creates both;
     /// `new` are the attributes of the conversation. Concurrent calls create only one.
     pub async fn resolve_session(
@@ -23,9 +34,7 @@ impl Store {
         key: &SessionKey,
         new: &CountedConversation,
     ) -> Result<StoredSession, StoreError> {
-        let mut db = self.reads.checkout(caller).await?;
-        let found = find_session(&mut db, caller, key).await;
-        if let Some(session) = db.settle(found).await? {
+        if let Some(session) = self.find_session(caller, key).await? {
             return Ok(session);
         }
         let mut db = self.writes.checkout(caller).await?;

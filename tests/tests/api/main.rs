@@ -7,6 +7,7 @@
 //! - `http`: the HTTP API
 //! - `jobs`: counting, summaries and checkpoints in the background
 //! - `openai`: the doors of OpenAI's protocol
+//! - `ui`: the door of the AI SDK
 //! - `watch`: watches, which stream the events of a conversation
 
 mod changes;
@@ -16,4 +17,5 @@ mod conversations;
 mod http;
 mod jobs;
 mod openai;
+mod ui;
 mod watch;

@@ -379,7 +379,7 @@ async fn a_conversation_has_one_turn_at_a_time_across_models() {
 /// The leases, the breakers of conversations and the calls that were booked.
 async fn count_rows(app: &TestApp) -> (i64, i64, i64) {
     let count = "select (select count(*) from ai_model_lease), (select count(*) from ai_conversation_breaker),
-        (select coalesce(sum(calls), 0) from ai_model_spend)";
+        (select coalesce(sum(calls), 0)::bigint from ai_model_spend)";
     sqlx::query_as(count)
         .fetch_one(&mut app.db().await)
         .await

@@ -324,7 +324,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             tenant(),
             conversation(),
             "'gpt-4o'",
-            NOBODY
+            NOBODY,
+            "false"
         ),
         statement!(
             "finish_jobs",

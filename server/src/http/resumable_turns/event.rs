@@ -33,18 +33,18 @@ pub(in crate::http) enum TurnEvent {
 }
 
 /// The user's message is stored.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Default, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct TurnStarted {
-    pub(super) session_id: String,
+    pub(in crate::http) session_id: String,
     /// Ids of the stored messages.
     pub(in crate::http) message_ids: Vec<i64>,
     /// The id of the request, or one that the server generated. A request with this id repeats the
     /// turn.
-    pub(super) request_id: String,
+    pub(in crate::http) request_id: String,
     /// Number of withdrawn answers to the same question. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) alternatives: Option<i32>,
+    pub(in crate::http) alternatives: Option<i32>,
 }
 
 /// A piece of text.
@@ -69,7 +69,7 @@ pub(in crate::http) struct AttemptBegun {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct TurnDone {
-    session_id: String,
+    pub(in crate::http) session_id: String,
     /// Tokens of all messages of the session: exact for counted ones, estimated for the rest.
     token_estimate: u64,
     /// Ids of the user's message and of the answer.

@@ -21,7 +21,9 @@ mod resume_point;
 mod running_turns;
 mod turn_log;
 
-pub(super) use event::{TurnDone, TurnEvent, TurnFailed, Usage as TurnUsage};
+#[cfg(test)]
+pub(super) use event::{Delta, TurnStarted};
+pub(super) use event::{TurnDone, TurnEvent, TurnFailed, Usage};
 pub(super) use log_budget::LogBudget;
 pub(super) use reader::TurnReader;
 pub(super) use resume_point::ResumePoint;

@@ -110,6 +110,11 @@ impl TurnReader {
         }
     }
 
+    /// The turn in the session; message 0: nothing of it has been read yet.
+    pub(in crate::http) const fn turn(&self) -> TurnKey {
+        self.turn
+    }
+
     /// The same reader, which also gets each signed reasoning part when it is complete, as
     /// [`TurnEvent::ReasoningEnd`]. Such an event has the id of the event before it. A reader that
     /// comes back there gets it again.

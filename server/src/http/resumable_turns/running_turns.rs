@@ -211,13 +211,31 @@ impl RunningTurns {
 
 /// Digest of the messages, and of the question that is answered anew.
 fn digest_of(ask: &pb::ChatRequest) -> digest::Digest {
-    let messages = ask.messages.iter().map(pb::NewMessage::encode_to_vec);
+    let messages = ask
+        .messages
+        .iter()
+        .map(|message| digest_of_message(message).to_vec());
     let anew = ask.edit_message_id.map_or_else(
         || vec![u8::from(ask.regenerate)],
         |id| id.to_be_bytes().to_vec(),
     );
     let fields: Vec<Vec<u8>> = messages.chain([anew]).collect();
     digest::of_fields(fields.iter().map(Vec::as_slice))
+}
+
+/// Digest of a message. Its labels are sorted: each map has an order of its own.
+fn digest_of_message(message: &pb::NewMessage) -> digest::Digest {
+    let parts: Vec<Vec<u8>> = message.parts.iter().map(pb::Part::encode_to_vec).collect();
+    let mut labels: Vec<(&String, &String)> = message.metadata.iter().collect();
+    labels.sort_unstable();
+    let labels = labels.into_iter().flat_map(|(name, value)| [name, value]);
+    let head = [
+        message.role.to_be_bytes(),
+        (parts.len() as u32).to_be_bytes(),
+    ];
+    let fields = head.iter().map(<[u8; 4]>::as_slice);
+    let fields = fields.chain(parts.iter().map(Vec::as_slice));
+    digest::of_fields(fields.chain(labels.map(String::as_bytes)))
 }
 
 /// Relays the events of a turn into its log.

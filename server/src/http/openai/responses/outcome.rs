@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tools::ToolRule;
 use crate::http::{
     openai::errors::ApiError,
-    resumable_turns::{TurnDone, TurnUsage},
+    resumable_turns::{TurnDone, Usage},
 };
 
 /// The state of a response.
@@ -183,8 +183,8 @@ impl Usage {
     }
 }
 
-impl From<TurnUsage> for Usage {
-    fn from(usage: TurnUsage) -> Self {
+impl From<Usage> for Usage {
+    fn from(usage: Usage) -> Self {
         Self::new((
             usage.input_tokens,
             usage.cached_tokens,
