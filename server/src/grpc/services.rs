@@ -343,7 +343,7 @@ impl GrpcServices {
     /// Runs a turn of which nothing is stored. It is a call of Chat in all else: `messages` are all
     /// that the model gets, those of the assistant included. `conversation_id` must be empty, and
     /// `request_id` is ignored. The events name no conversation and no message.
-    pub(crate) async fn chat_unstored(
+    pub(crate) async fn chat_without_storing(
         &self,
         request: Request<pb::ChatRequest>,
     ) -> Result<Response<chat_turn::Events>, Status> {

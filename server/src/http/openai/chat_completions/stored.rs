@@ -377,7 +377,9 @@ pub(super) async fn begin_unstored_turn(
         ..ask
     };
     let services = &http_caller.services;
-    let events = services.chat_unstored(http_caller.request(ask)).await;
+    let events = services
+        .chat_without_storing(http_caller.request(ask))
+        .await;
     let events = events.map_err(|status: Status| names.refusal(&status))?;
     AnswerEvents::begin(events.into_inner(), names).await
 }

@@ -66,7 +66,11 @@ pub(super) async fn begin(
         ..pb::ChatRequest::default()
     };
     let ask = caller.request(ask);
-    let mut events = caller.services.chat_unstored(ask).await?.into_inner();
+    let mut events = caller
+        .services
+        .chat_without_storing(ask)
+        .await?
+        .into_inner();
     // A refusal is an error of the request, so the first event is awaited.
     match events.next().await {
         Some(Ok(response)) if matches!(response.event, Some(Event::Started(_))) => {}
