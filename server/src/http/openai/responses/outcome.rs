@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tools::ToolRule;
 use crate::http::{
     openai::errors::ApiError,
-    resumable_turns::{TurnDone, Usage},
+    resumable_turns::{TurnDone, TurnUsage},
 };
 
 /// The state of a response.
@@ -183,8 +183,8 @@ impl Usage {
     }
 }
 
-impl From<Usage> for Usage {
-    fn from(usage: Usage) -> Self {
+impl From<TurnUsage> for Usage {
+    fn from(usage: TurnUsage) -> Self {
         Self::new((
             usage.input_tokens,
             usage.cached_tokens,
