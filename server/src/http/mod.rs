@@ -187,6 +187,7 @@ pub(crate) fn router(
         .layer(traffic_layer)
         .map_request(|request: http::Request<_>| request.map(Body::new));
     api.layer(outer_layers)
+        .layer(middleware::from_fn(openai::errors::shape))
 }
 
 /// Turns a panic of a handler into an internal problem, so that the connection stays open.

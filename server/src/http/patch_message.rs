@@ -97,6 +97,7 @@ pub(super) async fn patch_message(
         }),
         expected_version: patch.expected_version,
         keep_metadata,
+        keep_tool_pairs_apart: false,
     };
     let edited = http_caller
         .services

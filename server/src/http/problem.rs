@@ -195,6 +195,41 @@ impl Problem {
     pub(super) fn is(&self, reason: Reason) -> bool {
         *self.reason == *reason.name()
     }
+
+    /// The problem of a status, whose field keeps its name in the gRPC request.
+    pub(super) fn of_rpc(status: &Status) -> Self {
+        Self::with_field_names(status, str::to_owned)
+    }
+
+    /// The problem of a refused field, which keeps its name in the gRPC request.
+    pub(super) fn of_field(error: FieldError) -> Self {
+        Self::of_rpc(&Status::from(Failure::from(error)))
+    }
+
+    /// The stable reason.
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The HTTP status.
+    pub(super) const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Why the request failed, as a sentence.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The field, parameter or path segment at fault.
+    pub(super) fn field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
+    /// Milliseconds after which the same request may succeed.
+    pub(super) const fn retry_after_ms(&self) -> Option<u32> {
+        self.retry_after_ms
+    }
 }
 
 impl From<Failure> for Problem {
@@ -232,6 +267,8 @@ impl IntoResponse for Problem {
         if let Some(wait) = self.retry_after_ms {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1_000)));
         }
+        // Middleware makes the errors of other protocols from it.
+        response.extensions_mut().insert(self);
         response
     }
 }

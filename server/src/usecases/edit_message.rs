@@ -5,7 +5,9 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     message::{self, Message, MessageId},
 };
-use anneal_store::{ChangeConditions, Labels, MessageChange, MessageEdit, NewContent, StoreError};
+use anneal_store::{
+    ChangeConditions, Labels, MessageChange, MessageEdit, NewContent, StoreError, ToolPairs,
+};
 
 use crate::{
     failure::Failure, limits::cpu_pool, state::ServerState, usecases::change_messages::announce,
@@ -19,6 +21,8 @@ pub(crate) struct EditRequest {
     /// The new content. Its role must be that of the message.
     pub(crate) new: Message,
     pub(crate) labels: Labels,
+    /// Whether the new content has all calls and results that the message has.
+    pub(crate) pairs: ToolPairs,
     /// The edit fails unless this version stands. None: not checked.
     pub(crate) expected_version: Option<i32>,
 }
@@ -44,6 +48,7 @@ pub(crate) async fn edit(
         message_id,
         new,
         labels,
+        pairs,
         expected_version,
     } = request;
     let bytes = new.parts.iter().map(message::part_bytes).sum();
@@ -52,6 +57,7 @@ pub(crate) async fn edit(
     let edit = MessageEdit {
         message: message_id,
         new: state.cpu.run_if(is_long, caller.tenant(), prepare).await?,
+        pairs,
         expected_version,
         conditions,
         request_id,

@@ -13,7 +13,7 @@ use anneal_core::{
 };
 
 use super::{
-    ChangeConditions, MessageChange, MessageChangeKind,
+    ChangeConditions, MessageChange, MessageChangeKind, ToolPairs,
     selection::IdRange,
     targets::{Targets, read_outlines},
     transaction::{Begun, ChangeTransaction, Moved},
@@ -36,6 +36,9 @@ pub struct MessageEdit {
     pub message: MessageId,
     /// Its new content.
     pub new: NewContent,
+    /// Whether the new content has all calls and results that the message has. If pairs are kept
+    /// apart, it may lack some, and the calls of its results need not stand.
+    pub pairs: ToolPairs,
     /// The version that stands. None: not checked.
     pub expected_version: Option<i32>,
     /// The state of the conversation that is expected.
@@ -93,9 +96,11 @@ impl MessageEdit {
     /// The request of this edit. The conditions and the expected version are no part of its digest.
     fn request(&self) -> IdempotentRequest<'_> {
         let message = self.message.0.to_be_bytes();
-        let labels: &[u8] = match self.new.labels {
-            Labels::Replace => b"replace",
-            Labels::Keep => b"keep",
+        let labels: &[u8] = match (self.new.labels, self.pairs) {
+            (Labels::Replace, ToolPairs::Together) => b"replace",
+            (Labels::Keep, ToolPairs::Together) => b"keep",
+            (Labels::Replace, ToolPairs::Apart) => b"replace, pairs apart",
+            (Labels::Keep, ToolPairs::Apart) => b"keep, pairs apart",
         };
         IdempotentRequest {
             method: "edit_message",
@@ -216,7 +221,7 @@ pub(super) async fn apply_edit(
     plan: &EditPlan,
 ) -> Result<Moved, StoreError> {
     let new = &edit.new;
-    if new.role == Role::Tool {
+    if new.role == Role::Tool && edit.pairs == ToolPairs::Together {
         check_calls_stand(change.db(), caller, id, edit.message).await?;
     }
     let kept = store_version(change, caller, id, edit.message).await?;
@@ -371,7 +376,7 @@ async fn read_target(
         .transpose()
         .map_err(|_| StoreError::Unreadable("tool outline"))?
         .unwrap_or_default();
-    if tool_ids(&outline) != tool_ids(&edit.new.outline) {
+    if !has_fitting_tools(&outline, &edit.new.outline, edit.pairs) {
         return Err(StoreError::OtherToolCalls);
     }
     Ok(EditTarget {
@@ -379,6 +384,19 @@ async fn read_target(
         content_digest: row.content_digest,
         metadata: rows::labels(row.metadata.as_deref())?,
     })
+}
+
+/// Whether the new content has the calls and results of the stored one, or only such if pairs are
+/// kept apart.
+fn has_fitting_tools(stored: &[ToolMark], new: &[ToolMark], pairs: ToolPairs) -> bool {
+    let (stored, new) = (tool_ids(stored), tool_ids(new));
+    match pairs {
+        ToolPairs::Together => stored == new,
+        ToolPairs::Apart => {
+            let mut left = stored.into_iter();
+            new.into_iter().all(|id| left.any(|other| other == id))
+        }
+    }
 }
 
 /// The ids of the calls or results of an outline, sorted. No message has both: only assistants call
@@ -454,6 +472,7 @@ mod tests {
         MessageEdit {
             message: MessageId(message),
             new: NewContent::new(&new, Labels::Replace, Encoding::default()),
+            pairs: ToolPairs::Together,
             expected_version: None,
             conditions: ChangeConditions::default(),
             request_id: None,
@@ -488,6 +507,10 @@ mod tests {
                 },
                 ..edit(1, "a", &[])
             },
+            MessageEdit {
+                pairs: ToolPairs::Apart,
+                ..edit(1, "a", &[])
+            },
         ];
         let digests = edits.map(|edit| edit.request().digest);
         for (index, digest) in digests.iter().enumerate() {
@@ -506,5 +529,30 @@ mod tests {
         };
         assert_eq!(tool_ids(&calls(&["b", "a"])), tool_ids(&calls(&["a", "b"])));
         assert_ne!(tool_ids(&calls(&["a", "a"])), tool_ids(&calls(&["a"])));
+    }
+
+    #[test]
+    fn an_edit_may_lack_calls_only_if_pairs_are_kept_apart_and_adds_none() {
+        let calls = |ids: &[&str]| {
+            let calls = ids.iter().map(|id| ToolMark::Call {
+                id: (*id).into(),
+                name: "look".into(),
+            });
+            calls.collect::<Vec<_>>()
+        };
+        let stored = calls(&["a", "c", "c", "b"]);
+        for (new, fits) in [
+            (&["c", "a", "b", "c"][..], true),
+            (&["b", "c"], true),
+            (&[], true),
+            (&["a", "a"], false),
+            (&["d"], false),
+            (&["a", "b", "c", "c", "d"], false),
+        ] {
+            let fits_apart = has_fitting_tools(&stored, &calls(new), ToolPairs::Apart);
+            assert_eq!(fits_apart, fits, "{new:?}");
+            let fits_together = has_fitting_tools(&stored, &calls(new), ToolPairs::Together);
+            assert_eq!(fits_together, new.len() == 4 && fits, "{new:?}");
+        }
     }
 }

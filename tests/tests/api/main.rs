@@ -6,6 +6,7 @@
 //! - `conversations`: messages, lists, titles, separators, sessions
 //! - `http`: the HTTP API
 //! - `jobs`: counting, summaries and checkpoints in the background
+//! - `openai`: the doors of OpenAI's protocol
 //! - `watch`: watches, which stream the events of a conversation
 
 mod changes;
@@ -14,4 +15,5 @@ mod contexts;
 mod conversations;
 mod http;
 mod jobs;
+mod openai;
 mod watch;

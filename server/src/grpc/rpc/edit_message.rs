@@ -43,6 +43,7 @@ pub(crate) async fn edit_message(
         message_id: parse::message_id("message_id", ask.message_id)?,
         new: message::parse("message", new)?,
         labels,
+        pairs: change_messages::tool_pairs(ask.keep_tool_pairs_apart),
         expected_version: ask
             .expected_version
             .map(|version| parse::version("expected_version", version))

@@ -21,6 +21,7 @@ pub(crate) async fn list_messages(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = paging::page_size(ask.page_size)?;
     let after_message_id = parse::message_id_or_zero("after_message_id", ask.after_message_id)?;
+    let before_message_id = parse::message_id_or_zero("before_message_id", ask.before_message_id)?;
     let kind_of_list = match (ask.newest_first, ask.include_withdrawn) {
         (true, true) => {
             return Err(Failure::invalid(
@@ -34,10 +35,14 @@ pub(crate) async fn list_messages(
     };
     let scope = TokenScope::of(caller, &["messages", &id.to_string(), kind_of_list]);
     let position = scope.parse::<i64>(&ask.page_token)?.map(MessageId);
-    // `after_message_id` has no effect on a list that begins with the newest message.
-    let has_start = after_message_id > MessageId::NONE && !ask.newest_first;
+    let start = if ask.newest_first {
+        before_message_id
+    } else {
+        after_message_id
+    };
+    let start = (start > MessageId::NONE).then_some(start);
     let page = PageAsk {
-        after: position.or(has_start.then_some(after_message_id)),
+        after: position.or(start),
         newest_first: ask.newest_first,
         content: !ask.without_content,
         limit,

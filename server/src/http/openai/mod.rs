@@ -9,14 +9,16 @@
 //! - `items`: items and messages, converted both ways; `ids`: the ids of conversations, responses
 //!   and items
 //! - `errors`: the error object
+//! - `request`: what requests have in common
 
 mod chat_completions;
 mod compaction;
 mod conversations;
-mod errors;
-mod ids;
-mod items;
+pub(super) mod errors;
+pub(super) mod ids;
+pub(super) mod items;
 mod models;
+pub(super) mod request;
 mod responses;
 mod websocket;
 

@@ -10,7 +10,7 @@ use anneal_core::{
 use anneal_gateway::CallLease;
 use anneal_store::{
     Anew, AnewAsk, AnewQuestion, ChangeConditions, Entity, Labels, MessageEdit, NewContent,
-    StoreError,
+    StoreError, ToolPairs,
 };
 
 use super::{TurnPrompt, TurnRun};
@@ -114,6 +114,7 @@ impl TurnRun {
         let edit = MessageEdit {
             message: id,
             new: self.state.cpu.run_if(is_long, tenant, prepare).await?,
+            pairs: ToolPairs::Together,
             expected_version: None,
             conditions: ChangeConditions::default(),
             request_id: None,

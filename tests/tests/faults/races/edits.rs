@@ -8,7 +8,9 @@ use anneal_core::{
     message::{Message, MessageId, Part, Role},
     tokens::Encoding,
 };
-use anneal_store::{ChangeConditions, Labels, MessageChange, MessageEdit, NewContent, StoreError};
+use anneal_store::{
+    ChangeConditions, Labels, MessageChange, MessageEdit, NewContent, StoreError, ToolPairs,
+};
 use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, user};
 
 use crate::races::{
@@ -29,6 +31,7 @@ pub(super) fn edit_of_first(text: &str) -> MessageEdit {
     MessageEdit {
         message: MessageId(1),
         new: NewContent::new(&new, Labels::Replace, Encoding::default()),
+        pairs: ToolPairs::Together,
         expected_version: None,
         conditions: ChangeConditions::default(),
         request_id: None,

@@ -1,1 +1,25 @@
-//! Items and messages, converted both ways.
+//! Items and messages, converted both ways. An item of a request becomes one message. A message is
+//! shown as one item for each call, each result, each thought and each run of texts and media.
+//!
+//! - `fields`: the fields of an object in a request
+//! - `input`: items of a request become messages
+//! - `content`: the content of messages and of results of calls, both ways
+//! - `reasoning`: thoughts, both ways
+//! - `labels`: labels of a message for what the message itself has no place for
+//! - `output`: messages become items
+//! - `removal`: one item is removed from a message
+
+mod content;
+mod fields;
+mod input;
+mod labels;
+mod output;
+#[cfg(test)]
+mod properties;
+mod reasoning;
+mod removal;
+
+pub(in crate::http) use fields::{Fields, unsupported_value};
+pub(in crate::http) use input::{InputItem, parse_input};
+pub(in crate::http) use output::{StoredItem, items_of, items_of_parts, stored_items};
+pub(in crate::http) use removal::{Removal, plan_removal};

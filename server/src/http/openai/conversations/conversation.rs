@@ -1,0 +1,273 @@
+//! A conversation as it is shown, and what its endpoints share.
+
+use anneal_core::{caller::ConversationId, message::MessageId};
+use anneal_proto::{
+    convert::{message, parse, time},
+    v1::{self as pb, conversation_service_server::ConversationService as _},
+};
+use serde_json::{Value, json};
+use tonic::Status;
+
+use crate::{
+    http::{
+        caller::HttpCaller,
+        json,
+        openai::{
+            errors::{self, ApiError},
+            ids,
+            items::{Fields, InputItem, items_of, parse_input},
+        },
+        problem::Problem,
+    },
+    reason::Reason,
+};
+
+/// Items that one request adds.
+const ITEMS: usize = 20;
+
+/// The id of a conversation in a path.
+#[derive(Debug, Clone)]
+pub(super) struct ConversationPath {
+    pub(super) id: ConversationId,
+    /// The id as the path has it.
+    text: String,
+}
+
+impl ConversationPath {
+    /// Parses the id. A text that is none is not found.
+    pub(super) fn parse(text: String) -> Result<Self, ApiError> {
+        match ids::parse_conversation_id(&text) {
+            Some(id) => Ok(Self { id, text }),
+            None => Err(not_found(&text)),
+        }
+    }
+
+    /// The id as RPCs take it.
+    pub(super) fn uuid(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// The error of an RPC about this conversation.
+    pub(super) fn refusal(&self, status: &Status) -> ApiError {
+        let problem = Problem::of_rpc(status);
+        if problem.is(Reason::ConversationNotFound) {
+            not_found(&self.text)
+        } else {
+            ApiError::of_problem(&problem, param_name)
+        }
+    }
+
+    /// The error for an item that this conversation does not have, if there is the conversation.
+    pub(super) async fn item_refusal(&self, http_caller: &HttpCaller, item: &str) -> ApiError {
+        let ask = pb::GetConversationRequest {
+            conversation_id: self.uuid(),
+        };
+        let services = &http_caller.services;
+        match services.get_conversation(http_caller.request(ask)).await {
+            Ok(_) => item_not_found(item),
+            Err(status) => self.refusal(&status),
+        }
+    }
+}
+
+fn not_found(id: &str) -> ApiError {
+    ApiError::not_found(format!("Conversation with id '{id}' not found."))
+}
+
+/// The error for an item that the conversation does not have.
+pub(super) fn item_not_found(id: &str) -> ApiError {
+    ApiError::not_found(format!("Item with id '{id}' not found in conversation."))
+}
+
+/// The name that a field of an RPC has in these requests: each message is an item.
+pub(super) fn param_name(field: &str) -> String {
+    let Some(rest) = field.strip_prefix("messages") else {
+        return errors::param_name(field);
+    };
+    let index = rest.split_once(']').map(|(index, _)| index);
+    index.map_or_else(|| "items".to_owned(), |index| format!("items{index}]"))
+}
+
+/// Parses the items of a request, as the messages that they become. Each is checked as the RPC
+/// checks it, before anything is stored.
+pub(super) fn parse_items(fields: &mut Fields<'_>) -> Result<Vec<pb::NewMessage>, ApiError> {
+    let Some(list) = fields.value("items") else {
+        return Ok(Vec::new());
+    };
+    let Value::Array(entries) = list else {
+        return Err(ApiError::invalid_type("items", "an array", list));
+    };
+    if entries.len() > ITEMS {
+        let message = format!(
+            "Invalid 'items': array too long. Expected an array with maximum length {ITEMS}, but got an array with length {} instead.",
+            entries.len()
+        );
+        let code = Some("array_above_max_length");
+        return Err(ApiError::invalid("items", code, message));
+    }
+    let items = parse_input(list, "items")?.into_iter().enumerate();
+    let messages: Vec<pb::NewMessage> = items
+        .map(|(index, item)| match item {
+            InputItem::Message(message) => Ok(message),
+            InputItem::Compaction(_) => Err(ApiError::unsupported_parameter(
+                format!("items[{index}].type"),
+                "A compaction cannot be added to a conversation; send it as input of a response.",
+            )),
+            InputItem::Reference(_) => Err(ApiError::unsupported_parameter(
+                format!("items[{index}].type"),
+                "A reference cannot be added to a conversation; send the item itself.",
+            )),
+        })
+        .collect::<Result<_, _>>()?;
+    for (index, message) in messages.iter().enumerate() {
+        let checked = message::parse(&format!("messages[{index}]"), message.clone());
+        checked.map_err(|error| ApiError::of_problem(&Problem::of_field(error), param_name))?;
+    }
+    Ok(messages)
+}
+
+/// The items of these messages, which were just appended. Messages that were not stored have none.
+pub(super) fn added_items(
+    conversation: ConversationId,
+    messages: Vec<pb::NewMessage>,
+    appended: &pb::AppendMessagesResponse,
+) -> Vec<Value> {
+    let messages = messages.into_iter().enumerate();
+    let stored = messages.filter(|(index, _)| {
+        let index = i32::try_from(*index).unwrap_or(i32::MAX);
+        !appended.skipped.contains(&index)
+    });
+    let items = stored
+        .zip(&appended.messages)
+        .flat_map(|((_, message), place)| {
+            let stored = pb::Message {
+                message_id: place.message_id,
+                role: message.role,
+                parts: message.parts,
+                metadata: message.metadata,
+                ..pb::Message::default()
+            };
+            items_of(conversation, &stored)
+        });
+    items.collect()
+}
+
+/// A list of items, as an answer has it.
+pub(super) fn show_list(items: Vec<Value>, has_more: bool) -> Value {
+    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+    let (first, last) = (id(items.first()), id(items.last()));
+    json!({
+        "object": "list",
+        "data": items,
+        "first_id": first,
+        "last_id": last,
+        "has_more": has_more,
+    })
+}
+
+/// A conversation as an answer.
+pub(super) fn response(
+    conversation: &pb::Conversation,
+) -> Result<axum::response::Response, ApiError> {
+    let id = parse::conversation_id(&conversation.conversation_id)?;
+    let created = conversation.created_time.as_ref();
+    let created_ms = created.map_or(0, |created| time::millis(*created));
+    Ok(json::response(&json!({
+        "id": ids::conversation_id(id),
+        "object": "conversation",
+        "created_at": created_ms / 1_000,
+        "metadata": conversation.metadata,
+    })))
+}
+
+/// The id of the message that an item's id names, if it is an item of this conversation.
+pub(super) fn message_of_item(conversation: ConversationId, item: &str) -> Option<MessageId> {
+    let id = ids::ItemId::parse(item)?;
+    (id.conversation == conversation).then_some(id.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_proto::convert::message::text_message;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_field_of_a_message_is_its_item() {
+        assert_eq!(param_name("messages[3].parts[0].text"), "items[3]");
+        assert_eq!(param_name("messages"), "items");
+        assert_eq!(param_name("request_id"), "Idempotency-Key");
+        assert_eq!(param_name("metadata"), "metadata");
+    }
+
+    #[test]
+    fn items_beyond_the_limit_and_items_that_no_message_can_hold_are_refused() {
+        let user = json!({"role": "user", "content": "a"});
+        let parsed = |items: Value| {
+            let body = json!({"items": items});
+            let mut fields = Fields::of(&body, "").expect("is an object");
+            parse_items(&mut fields)
+        };
+        assert_eq!(
+            parsed(json!(vec![user.clone(); 20])).map(|list| list.len()),
+            Ok(20)
+        );
+        assert_eq!(parsed(Value::Null), Ok(Vec::new()));
+        let long_name = "n".repeat(200);
+        for (items, param, code) in [
+            (
+                json!(vec![user.clone(); 21]),
+                "items",
+                "array_above_max_length",
+            ),
+            (json!("a"), "items", "invalid_type"),
+            (
+                json!([{"type": "compaction", "encrypted_content": "x"}]),
+                "items[0].type",
+                "unsupported_parameter",
+            ),
+            (
+                json!([{"type": "item_reference", "id": "msg_1"}]),
+                "items[0].type",
+                "unsupported_parameter",
+            ),
+            (
+                json!([user, {"type": "function_call", "call_id": "c", "name": long_name, "arguments": ""}]),
+                "items[1]",
+                "limit_exceeded",
+            ),
+        ] {
+            let refused = parsed(items.clone()).expect_err("is refused").object();
+            assert_eq!(
+                (&refused["param"], &refused["code"]),
+                (&json!(param), &json!(code)),
+                "{items}"
+            );
+        }
+    }
+
+    #[test]
+    fn messages_that_were_not_stored_have_no_items() {
+        let messages = vec![
+            text_message(pb::Role::User, "a"),
+            text_message(pb::Role::User, "b"),
+        ];
+        let appended = pb::AppendMessagesResponse {
+            messages: vec![pb::AppendedMessage {
+                message_id: 5,
+                ..pb::AppendedMessage::default()
+            }],
+            skipped: vec![0],
+            ..pb::AppendMessagesResponse::default()
+        };
+        let items = added_items(ConversationId(Uuid::nil()), messages, &appended);
+        assert_eq!(items.len(), 1);
+        assert_eq!(items[0]["content"][0]["text"], "b");
+        let empty = show_list(Vec::new(), false);
+        assert_eq!(
+            (&empty["first_id"], &empty["last_id"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! GET /v1/conversations/{id}/items.
+
+use anneal_core::caller::ConversationId;
+use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
+use axum::response::Response;
+use prost::Message as _;
+
+use super::{
+    conversation::{self, ConversationPath},
+    page::{Order, Page, PageAsk, Place},
+};
+use crate::{
+    http::{
+        caller::{Authorized, EndpointRpcs, HttpCaller},
+        extractors::{PathParams, QueryParams},
+        json,
+        openai::{
+            errors::ApiError,
+            ids::ItemId,
+            items::{StoredItem, stored_items},
+        },
+    },
+    limits::cpu_pool,
+    verbs::Rpc,
+};
+
+/// The RPCs of this endpoint.
+pub(super) struct ListItems;
+
+impl EndpointRpcs for ListItems {
+    const RPCS: &'static [&'static Rpc] =
+        &[Rpc::named("list_messages"), Rpc::named("get_conversation")];
+}
+
+/// Lists the items of a conversation, newest first unless the query says otherwise. A page may hold
+/// fewer items than its limit although there are more: it ends where the content of its messages
+/// exceeds 4 MiB.
+pub(super) async fn list_items(
+    Authorized(http_caller, _): Authorized<ListItems>,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<Vec<(String, String)>>,
+) -> Result<Response, ApiError> {
+    let ask = PageAsk::parse(&query)?;
+    let path = ConversationPath::parse(id)?;
+    let after = match &ask.after {
+        None => None,
+        Some(id) => match ItemId::parse(id) {
+            Some(item) if item.conversation == path.id => Some(Place::of(&item)),
+            _ => return Err(path.item_refusal(&http_caller, id).await),
+        },
+    };
+    let mut page = Page::new(ask.order, ask.limit, after);
+    let mut next = list_request(&path, &ask, after);
+    loop {
+        let listed = http_caller
+            .services
+            .list_messages(http_caller.request(next.clone()))
+            .await
+            .map_err(|status| path.refusal(&status))?;
+        // The memory of the messages stays reserved until their items are made.
+        let (_, listed, reservation) = listed.into_parts();
+        next.page_token = listed.next_page_token;
+        let items = convert(&http_caller, path.id, listed.messages).await?;
+        drop(reservation);
+        items.into_iter().for_each(|items| page.add(items));
+        // A page without an item is one of messages before the place after which the page begins.
+        if !page.is_empty() || next.page_token.is_empty() {
+            break;
+        }
+    }
+    let (items, has_more) = page.finish(!next.page_token.is_empty());
+    Ok(json::response(&conversation::show_list(items, has_more)))
+}
+
+/// The request for the messages of the page. The first one may be the message in which the page
+/// begins, and each has at least one item, so two more than the limit show whether there are more.
+fn list_request(
+    path: &ConversationPath,
+    ask: &PageAsk,
+    after: Option<Place>,
+) -> pb::ListMessagesRequest {
+    let newest_first = ask.order == Order::NewestFirst;
+    let (mut after_message_id, mut before_message_id) = (0, 0);
+    if let Some(place) = after {
+        if newest_first {
+            before_message_id = place.message.saturating_add(1);
+        } else {
+            after_message_id = place.message - 1;
+        }
+    }
+    pb::ListMessagesRequest {
+        conversation_id: path.uuid(),
+        page_size: ask.limit as i32 + 2,
+        newest_first,
+        after_message_id,
+        before_message_id,
+        ..pb::ListMessagesRequest::default()
+    }
+}
+
+/// The items of each message, made on the CPU pool if the messages are many or long.
+async fn convert(
+    http_caller: &HttpCaller,
+    conversation: ConversationId,
+    messages: Vec<pb::Message>,
+) -> Result<Vec<Vec<StoredItem>>, ApiError> {
+    let bytes = messages.iter().map(pb::Message::encoded_len).sum();
+    let is_long = cpu_pool::is_long(bytes, messages.len());
+    let make_items = move || {
+        let messages = messages.iter();
+        let items = messages.map(|message| stored_items(conversation, message));
+        items.collect()
+    };
+    let tenant = http_caller.caller.tenant();
+    let cpu = &http_caller.services.state.cpu;
+    Ok(cpu.run_if(is_long, tenant, make_items).await?)
+}
