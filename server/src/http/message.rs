@@ -75,11 +75,11 @@ pub(super) struct Text {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ToolUse {
     /// The id that the provider gave the call.
-    id: String,
+    pub(super) id: String,
     /// The tool's name.
-    name: String,
+    pub(super) name: String,
     /// The arguments: JSON text, byte for byte as the model wrote it, valid or not.
-    input: String,
+    pub(super) input: String,
 }
 
 /// The result of a tool call.

@@ -38,7 +38,7 @@ pub(in crate::http) enum TurnEvent {
 pub(in crate::http) struct TurnStarted {
     pub(super) session_id: String,
     /// Ids of the stored messages.
-    pub(super) message_ids: Vec<i64>,
+    pub(in crate::http) message_ids: Vec<i64>,
     /// The id of the request, or one that the server generated. A request with this id repeats the
     /// turn.
     pub(super) request_id: String,
@@ -50,7 +50,7 @@ pub(in crate::http) struct TurnStarted {
 /// A piece of text.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::http) struct Delta {
-    pub(super) text: String,
+    pub(in crate::http) text: String,
 }
 
 /// Another answer begins.
@@ -75,21 +75,21 @@ pub(in crate::http) struct TurnDone {
     /// Ids of the user's message and of the answer.
     message_ids: Vec<i64>,
     /// The answer's id; 0: nothing of the answer is stored.
-    answer_message_id: i64,
+    pub(in crate::http) answer_message_id: i64,
     /// Tokens of the model call. Absent in a replay if no figures of the call were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Usage>,
+    pub(in crate::http) usage: Option<Usage>,
     /// done, tool_use, output_limit, filtered or stopped. Absent in a replay if no figures of the
     /// call were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    stop_reason: Option<String>,
+    pub(in crate::http) stop_reason: Option<String>,
     /// The model that answered. Empty in a replay if no figures of the call were recorded.
-    model: String,
+    pub(in crate::http) model: String,
     /// Whether a stored answer was sent again.
     pub(super) replayed: bool,
     /// Whether the turn was stopped before the answer's end. Absent: no.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    stopped: bool,
+    pub(in crate::http) stopped: bool,
     /// The models that did not answer, in the order in which they were tried. Absent: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fallbacks: Vec<Fallback>,
@@ -128,14 +128,14 @@ struct CacheUse {
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
-struct Usage {
+pub(in crate::http) struct Usage {
     /// All input tokens, the cached and the written ones included.
-    input_tokens: u64,
+    pub(in crate::http) input_tokens: u64,
     /// Input tokens that were read from the provider's cache.
-    cached_tokens: u64,
+    pub(in crate::http) cached_tokens: u64,
     /// Input tokens that were written to the provider's cache.
-    written_tokens: u64,
-    output_tokens: u64,
+    pub(in crate::http) written_tokens: u64,
+    pub(in crate::http) output_tokens: u64,
 }
 
 /// Why the turn has failed.

@@ -21,7 +21,7 @@ mod resume_point;
 mod running_turns;
 mod turn_log;
 
-pub(super) use event::{TurnEvent, TurnFailed};
+pub(super) use event::{TurnDone, TurnEvent, TurnFailed, Usage as TurnUsage};
 pub(super) use log_budget::LogBudget;
 pub(super) use reader::TurnReader;
 pub(super) use resume_point::ResumePoint;

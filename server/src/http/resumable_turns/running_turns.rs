@@ -148,6 +148,36 @@ impl RunningTurns {
         TurnReader::new(log, changes, (session, request), resume_point.as_ref())
     }
 
+    /// Joins a turn as a reader from its beginning. None: it does not run here.
+    pub(in crate::http) fn join(
+        &self,
+        (tenant, session): (TenantId, ConversationId),
+        request: &str,
+    ) -> Option<TurnReader> {
+        let key = TurnKey {
+            tenant,
+            session,
+            request: request.to_owned(),
+        };
+        let log = Arc::clone(&self.turns().get(&key)?.log);
+        let changes = log.changes();
+        Some(TurnReader::new(log, changes, (session, key.request), None))
+    }
+
+    /// Whether a turn runs here.
+    pub(in crate::http) fn is_running(
+        &self,
+        (tenant, session): (TenantId, ConversationId),
+        request: &str,
+    ) -> bool {
+        let key = TurnKey {
+            tenant,
+            session,
+            request: request.to_owned(),
+        };
+        self.turns().contains_key(&key)
+    }
+
     /// The log of this turn, its change notifications, and whether the log is new. A request with
     /// the same key but another message gets a log of its own, and is then refused by the RPC.
     fn find_or_insert(

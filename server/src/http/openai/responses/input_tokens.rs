@@ -1,0 +1,158 @@
+//! POST /v1/responses/input_tokens: how many tokens a create would send. The figure is an estimate:
+//! the server counts with the encoding that is nearest to the model's, and the provider's own frame
+//! is not known before a call.
+
+use anneal_core::{
+    caller::ConversationId,
+    tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
+};
+use anneal_proto::{
+    convert::{chat_options, message},
+    v1::{
+        self as pb, context_service_server::ContextService as _,
+        conversation_service_server::ConversationService as _,
+    },
+};
+use axum::{extract::State, response::Response};
+use serde_json::{Value, json};
+
+use super::{
+    create_body::{CreateBody, Origin, no_previous_response},
+    input::{self, no_conversation},
+    parameters::merge_options,
+    record::Record,
+    target::Point,
+};
+use crate::{
+    http::{
+        HttpState,
+        caller::{Authorized, EndpointRpcs, HttpCaller},
+        extractors::{NoParams, QueryParams},
+        json,
+        openai::{errors::ApiError, ids::response_id, request::ObjectBody},
+    },
+    verbs::Rpc,
+};
+
+/// Most messages that a context may end with which are not stored.
+const CURRENT_MESSAGES: usize = 100;
+
+/// The RPCs of this endpoint.
+pub(super) struct CountInputTokens;
+
+impl EndpointRpcs for CountInputTokens {
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("build_context"),
+        Rpc::named("get_conversation"),
+        Rpc::named("list_messages"),
+    ];
+}
+
+/// The tokens that a create with this body would send.
+pub(super) async fn count_input_tokens(
+    State(state): State<HttpState>,
+    Authorized(http_caller, _): Authorized<CountInputTokens>,
+    _: QueryParams<NoParams>,
+    ObjectBody(body): ObjectBody,
+) -> Result<Response, ApiError> {
+    let body = CreateBody::parse(Value::Object(body))?;
+    let messages = match body.input() {
+        Ok(input) => input::read(&http_caller, input).await?,
+        Err(missing) if body.origin == Origin::Nothing => return Err(missing),
+        Err(_) => Vec::new(),
+    };
+    let tokens = match body.origin {
+        Origin::Nothing => estimate_request(&body, &messages)?,
+        Origin::Conversation(id) => {
+            count_context(&http_caller, &body, (id, None), messages).await?
+        }
+        Origin::Response(id) => {
+            let record = Record::find(&state, &http_caller, id).await?;
+            let mut record = record.ok_or_else(|| no_previous_response(&response_id(id)))?;
+            let point = Point::of_response(&mut record).await?;
+            let place = (point.conversation, Some(point.last.0));
+            count_context(&http_caller, &body, place, messages).await?
+        }
+    };
+    Ok(json::response(
+        &json!({"object": "response.input_tokens", "input_tokens": tokens}),
+    ))
+}
+
+/// The tokens of a context that ends with these messages. `last`: the last stored message that it
+/// has; None: the newest.
+async fn count_context(
+    caller: &HttpCaller,
+    body: &CreateBody,
+    (id, last): (ConversationId, Option<i64>),
+    mut messages: Vec<pb::NewMessage>,
+) -> Result<u64, ApiError> {
+    let not_found = |status: tonic::Status| match status.code() {
+        tonic::Code::NotFound => no_conversation(id),
+        _ => status.into(),
+    };
+    let ask = pb::GetConversationRequest {
+        conversation_id: id.to_string(),
+    };
+    let conversation = caller.services.get_conversation(caller.request(ask)).await;
+    let conversation = conversation.map_err(not_found)?.into_inner();
+    if let Some(last) = last.filter(|last| *last != conversation.message_count) {
+        // A fork would be made, whose context is not built for a count.
+        let earlier = input::load_messages(caller, id, last).await?;
+        messages.splice(0..0, earlier);
+        return estimate_request(body, &messages);
+    }
+    let current = messages.split_off(messages.len().saturating_sub(CURRENT_MESSAGES));
+    let ask = pb::BuildContextRequest {
+        conversation_id: id.to_string(),
+        current_input: current,
+        system_prompt: body.instructions.clone(),
+        model: body.model.clone().unwrap_or_default(),
+        dry_run: true,
+        ..pb::BuildContextRequest::default()
+    };
+    let built = caller.services.build_context(caller.request(ask)).await;
+    let context = built.map_err(not_found)?.into_parts().1.total_tokens;
+    let encoding = encoding_of(body);
+    let tools = estimate_tools(body, conversation.chat_options.as_ref(), encoding)?;
+    Ok(context + estimate_messages(&messages, encoding)? + tools)
+}
+
+/// The tokens of a request without stored messages.
+fn estimate_request(body: &CreateBody, messages: &[pb::NewMessage]) -> Result<u64, ApiError> {
+    let encoding = encoding_of(body);
+    let instructions = body.instructions.as_ref().map_or(0, |instructions| {
+        (encoding.estimate(instructions) + FRAMING_PER_MESSAGE).get()
+    });
+    let messages = estimate_messages(messages, encoding)?;
+    Ok(instructions + messages + estimate_tools(body, None, encoding)?)
+}
+
+fn encoding_of(body: &CreateBody) -> Encoding {
+    let model = body.model.as_deref();
+    model.and_then(Encoding::of_model).unwrap_or_default()
+}
+
+fn estimate_messages(messages: &[pb::NewMessage], encoding: Encoding) -> Result<u64, ApiError> {
+    if messages.is_empty() {
+        return Ok(0);
+    }
+    let messages = message::parse_at_least_one("input", messages.to_vec())?;
+    let tokens = messages
+        .iter()
+        .map(|message| encoding.estimate_message(message) + FRAMING_PER_MESSAGE);
+    Ok(tokens.sum::<Tokens>().get())
+}
+
+/// The tokens of the tools.
+fn estimate_tools(
+    body: &CreateBody,
+    inherited: Option<&pb::ChatOptions>,
+    encoding: Encoding,
+) -> Result<u64, ApiError> {
+    let options = merge_options(body, inherited);
+    let options = chat_options::parse("options", options)?;
+    let tools = options.tools().iter();
+    let tokens = tools.map(|tool| tool.estimate_tokens(encoding));
+    Ok(tokens.sum::<Tokens>().get())
+}

@@ -1,0 +1,326 @@
+//! Begins a response that is stored.
+
+use anneal_core::{caller::TenantId, digest, digest::Digest, message::MessageId};
+use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
+use anneal_store::{NewResponse, PutResponse, StoreError};
+use uuid::Uuid;
+
+use super::{
+    create_body::{CreateBody, Origin, no_previous_response},
+    input,
+    outcome::{Status, now},
+    parameters::{Identity, ShownRequest, merge_options},
+    record::{Record, Settled},
+    run::RunningResponse,
+    target::{self, Point, Target},
+};
+use crate::{
+    failure::Failure,
+    http::{
+        HttpState,
+        caller::HttpCaller,
+        openai::{errors::ApiError, ids::response_id},
+        problem::Problem,
+        resumable_turns::{SessionOrigin, TurnReader, TurnRequest, WhenBusy},
+    },
+    poll_watchdog::{PollWatchdog, WatchedFuture},
+    reason::Reason,
+};
+
+/// How often a response is begun, if its conversation goes on before.
+const BEGIN_ATTEMPTS: usize = 4;
+/// Most messages of one append.
+const APPEND_MESSAGES: usize = 100;
+
+/// A response that begins.
+struct Beginning<'a> {
+    state: &'a HttpState,
+    caller: &'a HttpCaller,
+    body: &'a CreateBody,
+    id: Uuid,
+    /// The request id of its turn.
+    request_id: String,
+    digest: Digest,
+    /// What is stored before the turn.
+    earlier: Vec<pb::NewMessage>,
+    /// What the turn answers.
+    question: Vec<pb::NewMessage>,
+}
+
+/// Begins a response, or joins the one with the same key.
+pub(super) async fn begin(
+    state: &HttpState,
+    caller: &HttpCaller,
+    body: &CreateBody,
+    (key, digest): (Option<&str>, Digest),
+) -> Result<RunningResponse, ApiError> {
+    let id = key.map_or_else(Uuid::new_v4, |key| id_of_key(caller.caller.tenant(), key));
+    let mut request_id = response_id(id);
+    if key.is_some()
+        && let Some(mut record) = Record::find(state, caller, id).await?
+    {
+        if record.row.request_digest != digest {
+            return Err(Failure::from(StoreError::RequestIdReused).into());
+        }
+        match record.settle().await? {
+            // It has left nothing, so it is tried again. Its turn is another one.
+            Settled::Ended(outcome) if outcome.status == Status::Failed => {
+                record.discard(false).await;
+                request_id = format!("{request_id}/{}", Uuid::new_v4().as_simple());
+            }
+            Settled::Ended(_) | Settled::Running(_) => return Ok(join(record, None)),
+        }
+    }
+    let messages = input::read(caller, body.input()?).await?;
+    let point = find_point(state, caller, body).await?;
+    let place = match (body.origin, point) {
+        (Origin::Conversation(id), _) => Some((id, i64::MAX)),
+        (_, point) => point.map(|point| (point.conversation, point.last.0)),
+    };
+    input::check_results(caller, place, &messages).await?;
+    let (earlier, question) = input::split(messages)?;
+    let beginning = Beginning {
+        state,
+        caller,
+        body,
+        id,
+        request_id,
+        digest,
+        earlier,
+        question,
+    };
+    beginning.begin(point).await
+}
+
+/// A reader of a response that was begun before.
+pub(super) fn join(record: Record, after: Option<u64>) -> RunningResponse {
+    let row = &record.row;
+    let tenant = record.caller.caller.tenant();
+    let reader = record
+        .state
+        .running_turns
+        .join((tenant, row.conversation_id), &row.request_id);
+    // Once the end is stored, the turn's own end says less.
+    let reader = reader.filter(|_| row.outcome.is_none());
+    RunningResponse::of_record(record, reader, after)
+}
+
+/// Where the previous response ends. None: the request names none.
+async fn find_point(
+    state: &HttpState,
+    caller: &HttpCaller,
+    body: &CreateBody,
+) -> Result<Option<Point>, ApiError> {
+    let Origin::Response(id) = body.origin else {
+        return Ok(None);
+    };
+    let record = Record::find(state, caller, id).await?;
+    let mut record = record.ok_or_else(|| no_previous_response(&response_id(id)))?;
+    Point::of_response(&mut record).await.map(Some)
+}
+
+/// The response id of a key.
+fn id_of_key(tenant: TenantId, key: &str) -> Uuid {
+    let digest = digest::of_fields([tenant.0.as_bytes().as_slice(), key.as_bytes()]);
+    let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+    Uuid::from_bytes(*id)
+}
+
+impl Beginning<'_> {
+    /// Begins the response at the end of its conversation. If the conversation goes on meanwhile,
+    /// tries again: a chain is then forked.
+    async fn begin(self, point: Option<Point>) -> Result<RunningResponse, ApiError> {
+        let mut record: Option<Record> = None;
+        for attempt in 0..BEGIN_ATTEMPTS {
+            let place = (&*self.request_id, attempt);
+            let target = target::find(self.caller, self.body, point, place).await?;
+            let placed = match record.take() {
+                None => match self.put(&target).await? {
+                    PutResponse::Stored => self.load().await?,
+                    // A create with the same key has come first.
+                    PutResponse::Exists(row) => {
+                        return Ok(join(Record::new(self.state, self.caller, row)?, None));
+                    }
+                },
+                Some(placed) => self.move_to(placed, &target).await?,
+            };
+            let refusal = match self.start(&placed, (&target, attempt)).await {
+                Ok(reader) => return Ok(reader),
+                Err(refusal) => refusal,
+            };
+            let has_gone_on = refusal.is(Reason::LastMessageMismatch)
+                || (target.is_chain && refusal.is(Reason::TurnInProgress));
+            if !has_gone_on || attempt + 1 == BEGIN_ATTEMPTS {
+                placed.discard(target.is_new).await;
+                return Err(refusal.into());
+            }
+            record = Some(placed);
+        }
+        Err(Failure::TurnLost.into())
+    }
+
+    fn model(&self, target: &Target) -> String {
+        let settings = self.state.services.state.settings.get();
+        let default = settings.chat.model.first().map(str::to_owned);
+        let named = self.body.model.clone().filter(|name| !name.is_empty());
+        named
+            .or_else(|| target.model.clone())
+            .or(default)
+            .unwrap_or_default()
+    }
+
+    async fn put(&self, target: &Target) -> Result<PutResponse, ApiError> {
+        let options = merge_options(self.body, target.options.as_ref());
+        let identity = Identity {
+            id: &response_id(self.id),
+            created_at: now(),
+            model: &self.model(target),
+        };
+        let shown = ShownRequest::new(&identity, self.body, &options);
+        let response = NewResponse {
+            response_id: self.id,
+            conversation_id: target.id,
+            request_id: self.request_id.clone(),
+            previous_response_id: match self.body.origin {
+                Origin::Response(id) => Some(id),
+                Origin::Nothing | Origin::Conversation(_) => None,
+            },
+            after_message_id: target.after,
+            is_chain: target.is_chain,
+            background: self.body.background,
+            request: serde_json::to_string(&shown).map_err(|_| Failure::Panicked)?,
+            request_digest: self.digest,
+        };
+        let store = &self.state.services.state.store;
+        let put = store.put_response(self.caller.caller, &response).await;
+        put.map_err(|error| Failure::from(error).into())
+    }
+
+    async fn load(&self) -> Result<Record, ApiError> {
+        let record = Record::find(self.state, self.caller, self.id).await?;
+        record.ok_or_else(|| Failure::TurnLost.into())
+    }
+
+    /// Moves a response of which nothing is stored yet to another place.
+    async fn move_to(&self, placed: Record, target: &Target) -> Result<Record, ApiError> {
+        let store = &self.state.services.state.store;
+        store
+            .move_response(
+                self.caller.caller,
+                placed.row.response_id,
+                target.id,
+                target.after,
+            )
+            .await
+            .map_err(Failure::from)?;
+        self.load().await
+    }
+
+    /// Stores the input and starts the turn. Returns a reader of it. Of a turn that is refused no
+    /// input stays.
+    async fn start(
+        &self,
+        record: &Record,
+        (target, attempt): (&Target, usize),
+    ) -> Result<RunningResponse, Problem> {
+        let mut last = target.after;
+        let started = match self.append_earlier(target, attempt, &mut last).await {
+            Ok(()) => self.start_turn(target, last).await,
+            Err(refusal) => Err(refusal),
+        };
+        if started.is_err() && !target.is_new {
+            record.withdraw_input(Some(last)).await;
+        }
+        let (reader, recorder) = started?;
+        let recorder = RunningResponse::of_record(record.clone(), Some(recorder), None);
+        let turns = &self.state.services.state.turns;
+        turns.spawn(WatchedFuture::new(
+            PollWatchdog::for_task("response"),
+            record_end(recorder),
+        ));
+        Ok(RunningResponse::of_record(
+            record.clone(),
+            Some(reader),
+            None,
+        ))
+    }
+
+    /// Appends what precedes the question after the message `last`, which becomes the newest one.
+    async fn append_earlier(
+        &self,
+        target: &Target,
+        attempt: usize,
+        last: &mut MessageId,
+    ) -> Result<(), Problem> {
+        for (index, messages) in self.earlier.chunks(APPEND_MESSAGES).enumerate() {
+            let ask = pb::AppendMessagesRequest {
+                conversation_id: target.id.to_string(),
+                request_id: format!("{}/input/{attempt}/{index}", self.request_id),
+                messages: messages.to_vec(),
+                expected_last_message_id: Some(last.0),
+            };
+            let services = &self.caller.services;
+            let appended = services.append_messages(self.caller.request(ask)).await;
+            let appended = appended.map_err(|status| Problem::of_rpc(&status))?;
+            if let Some(newest) = appended.into_inner().messages.last() {
+                *last = MessageId(newest.message_id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the turn, and waits until its question is stored. Returns two readers of it.
+    async fn start_turn(
+        &self,
+        target: &Target,
+        last: MessageId,
+    ) -> Result<(TurnReader, TurnReader), Problem> {
+        let options = merge_options(self.body, target.options.as_ref());
+        let ask = pb::ChatRequest {
+            conversation_id: target.id.to_string(),
+            request_id: self.request_id.clone(),
+            messages: self.question.clone(),
+            model: self.body.model.clone().unwrap_or_default(),
+            system_prompt: self.body.instructions.clone(),
+            expected_last_message_id: Some(last.0),
+            options: (options != pb::ChatOptions::default()).then_some(options),
+            on_disconnect: pb::OnDisconnect::Finish.into(),
+            on_overflow: target.on_overflow.into(),
+            ..pb::ChatRequest::default()
+        };
+        let join = || {
+            let turn_request = TurnRequest {
+                ask: ask.clone(),
+                session: target.id,
+                session_origin: SessionOrigin::Existing,
+                when_busy: WhenBusy::Refuse,
+                resume_point: None,
+            };
+            let closing = self.state.closing.clone();
+            let turns = &self.state.running_turns;
+            turns.join_or_start(self.caller.clone(), turn_request, closing)
+        };
+        let (mut reader, recorder) = (join(), join());
+        reader.wait_for_start().await?;
+        Ok((reader, recorder))
+    }
+}
+
+/// Reads a response to its end, so that the end is stored whoever else reads it.
+async fn record_end(mut recorder: RunningResponse) {
+    while recorder.next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_names_one_response_of_its_tenant() {
+        let tenant = |number| TenantId(Uuid::from_u128(number));
+        let id = id_of_key(tenant(1), "a");
+        assert_eq!(id, id_of_key(tenant(1), "a"));
+        assert_ne!(id, id_of_key(tenant(2), "a"));
+        assert_ne!(id, id_of_key(tenant(1), "b"));
+    }
+}
