@@ -328,6 +328,7 @@ const fn store_reason(error: &StoreError) -> Reason {
         StoreError::NotFound(Entity::Separator) => Reason::SeparatorNotFound,
         StoreError::NotFound(Entity::Job) => Reason::JobNotFound,
         StoreError::NotFound(Entity::Erasure) => Reason::ErasureNotFound,
+        StoreError::NotFound(Entity::Response) => Reason::ResponseNotFound,
         StoreError::RequestIdReused | StoreError::RequestIdCreated(_) => Reason::RequestIdReused,
         StoreError::NotTheNewest { .. } => Reason::LastMessageMismatch,
         StoreError::EtagMismatch => Reason::EtagMismatch,

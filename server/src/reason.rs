@@ -18,6 +18,7 @@ pub(crate) enum Reason {
     SeparatorNotFound,
     JobNotFound,
     ErasureNotFound,
+    ResponseNotFound,
     RequestIdReused,
     LastMessageMismatch,
     EtagMismatch,
@@ -67,6 +68,7 @@ impl Reason {
             Self::SeparatorNotFound => "SEPARATOR_NOT_FOUND",
             Self::JobNotFound => "JOB_NOT_FOUND",
             Self::ErasureNotFound => "ERASURE_NOT_FOUND",
+            Self::ResponseNotFound => "RESPONSE_NOT_FOUND",
             Self::RequestIdReused => "REQUEST_ID_REUSED",
             Self::LastMessageMismatch => "LAST_MESSAGE_MISMATCH",
             Self::EtagMismatch => "ETAG_MISMATCH",
@@ -114,7 +116,8 @@ impl Reason {
             | Self::VersionNotFound
             | Self::SeparatorNotFound
             | Self::JobNotFound
-            | Self::ErasureNotFound => Code::NotFound,
+            | Self::ErasureNotFound
+            | Self::ResponseNotFound => Code::NotFound,
             Self::Unauthenticated => Code::Unauthenticated,
             Self::VerbMissing => Code::PermissionDenied,
             Self::RequestIdReused => Code::AlreadyExists,

@@ -70,5 +70,9 @@ from (
     select 'ai_prepared_checkpoint', (
         select count(*) from ai_prepared_checkpoint where conversation_id = any ($2) and (tenant_id = $1) is true
     )
+    union all
+    select 'ai_response', (
+        select count(*) from ai_response where conversation_id = any ($2) and (tenant_id = $1) is true
+    )
 ) as t
 where t.rows > 0

@@ -59,6 +59,9 @@ from (
     union all
     select 'ai_prepared_checkpoint', tenant_id, conversation_id from ai_prepared_checkpoint
     tablesample system (least($2 / (pg_relation_size('ai_prepared_checkpoint') + 1), 100))
+    union all
+    select 'ai_response', tenant_id, conversation_id from ai_response
+    tablesample system (least($2 / (pg_relation_size('ai_response') + 1), 100))
 ) as r
 left join lateral (
     -- limit 1: forces a lookup by key.

@@ -73,5 +73,9 @@ from (
     select 'ai_prepared_checkpoint', exists (
         select from ai_prepared_checkpoint where conversation_id = $2 and (tenant_id = $1) is true
     )
+    union all
+    select 'ai_response', exists (
+        select from ai_response where conversation_id = $2 and (tenant_id = $1) is true
+    )
 ) as t
 where t.has_rows

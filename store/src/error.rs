@@ -22,6 +22,8 @@ pub enum Entity {
     Alternative,
     /// A job.
     Job,
+    /// A response.
+    Response,
     /// An erasure.
     Erasure,
 }
@@ -35,6 +37,7 @@ impl std::fmt::Display for Entity {
             Self::Separator => "separator",
             Self::Alternative => "answer",
             Self::Job => "job",
+            Self::Response => "response",
             Self::Erasure => "erasure",
         })
     }

@@ -49,6 +49,7 @@ mod model_calls;
 mod partial_summaries;
 mod policy_defaults;
 mod queue;
+mod responses;
 mod retention;
 mod rows;
 mod sessions;
@@ -106,6 +107,7 @@ pub use queue::{
     JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, QueuedCompaction,
     RescueOutcome,
 };
+pub use responses::{DeletedResponse, NewResponse, PutResponse, ResponseEnd, StoredResponse};
 pub use retention::{
     ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,
     TrimLimits, Walk, WalkStep,

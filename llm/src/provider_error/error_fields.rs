@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     codes::{self, CodeMeaning},
+    figures::{figures, may_hold_text},
     wrapping::{Inner, quoted_json, unwrap_message},
 };
 
@@ -15,16 +16,15 @@ const MAX_LAYERS: u8 = 12;
 /// Most entries of a list that are read.
 const MAX_LIST_ENTRIES: usize = 16;
 
-/// Fields of an error that may hold a text about it.
-const TEXTS: [&str; 8] = [
-    "error_message",
-    "errorMessage",
-    "error_description",
-    "errmsg",
-    "reason",
-    "description",
-    "explanation",
-    "faultstring",
+/// Fields whose texts are messages of the error. Other fields with such names give asides.
+const MESSAGES: [&str; 7] = [
+    "message",
+    "Message",
+    "error",
+    "errors",
+    "error_msg",
+    "msg",
+    "status_msg",
 ];
 
 /// Fields that hold the error itself, as few servers name them.
@@ -40,13 +40,15 @@ const ERRORS: [&str; 8] = [
 ];
 
 /// Fields of an error that may hold the error that caused it.
-const CAUSES: [&str; 6] = [
+const CAUSES: [&str; 8] = [
     "innererror",
     "inner_error",
     "cause",
     "upstream_error",
     "original_error",
     "provider_error",
+    "upstream",
+    "upstream_response",
 ];
 
 /// The fields of an error.
@@ -98,11 +100,11 @@ pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
         }
         // `{"status": 400, "error": "Bad Request", "message": "…"}`
         let is_name = !error.is_object() && !error.is_array();
-        if let Some(message) = fields
-            .get("message")
-            .filter(|text| is_name && text.is_string())
-        {
-            found.take_aside(message, MAX_LAYERS);
+        if is_name {
+            if let Some(message) = fields.get("message").filter(|text| text.is_string()) {
+                found.take_aside(message, MAX_LAYERS);
+            }
+            found.take_rare_fields(fields, MAX_LAYERS);
         }
     } else if let Some((name, error)) = fields
         .iter()
@@ -230,15 +232,7 @@ impl ErrorFields {
         let number = |key| fields.get(key).and_then(Value::as_u64);
         self.limit = self.limit.or_else(|| number("n_ctx"));
         self.prompt = self.prompt.or_else(|| number("n_prompt_tokens"));
-        for key in [
-            "message",
-            "Message",
-            "error",
-            "errors",
-            "error_msg",
-            "msg",
-            "status_msg",
-        ] {
+        for key in MESSAGES {
             if let Some(inner) = fields.get(key) {
                 self.take(inner, layers);
             }
@@ -261,22 +255,51 @@ impl ErrorFields {
             Some(inner) => self.take(inner, layers),
             None => {}
         }
-        let texts = TEXTS.iter().filter_map(|key| fields.get(*key));
-        let errors = ERRORS.iter().filter_map(|key| fields.get(*key));
-        for aside in texts.filter(|text| text.is_string()).chain(errors) {
-            self.take_aside(aside, layers);
-        }
-        for cause in CAUSES.iter().filter_map(|key| fields.get(*key)) {
-            if let Some(inner) = cause.as_object().filter(|inner| inner.contains_key("code")) {
-                self.take_codes(inner);
-                self.take_aside(cause, layers);
-            }
-        }
+        self.take_rare_fields(fields, layers);
         if let Some(raw) = fields
             .get("metadata")
             .and_then(|metadata| metadata.get("raw"))
         {
             self.take(raw, layers);
+        }
+    }
+
+    /// Reads the fields that only some servers use: texts and errors as asides, and figures.
+    fn take_rare_fields(&mut self, fields: &Map<String, Value>, layers: u8) {
+        let texts = fields
+            .iter()
+            .filter(|(key, text)| {
+                let is_read = MESSAGES.contains(&key.as_str()) || *key == "detail";
+                // "text" is the name of a user's text, too, where the error has a message.
+                let is_text = *key == "text" && !fields.contains_key("message");
+                text.is_string() && !is_read && (is_text || may_hold_text(key))
+            })
+            .map(|(_, text)| text);
+        let errors = ERRORS.iter().filter_map(|key| fields.get(*key));
+        for aside in texts.take(MAX_LIST_ENTRIES).chain(errors) {
+            self.take_aside(aside, layers);
+        }
+        self.take_figures(fields);
+        for cause in CAUSES.iter().filter_map(|key| fields.get(*key)) {
+            let is_answer = |inner: &&Map<String, Value>| {
+                ["code", "status", "status_code"]
+                    .iter()
+                    .any(|key| inner.contains_key(*key))
+            };
+            if let Some(inner) = cause.as_object().filter(is_answer) {
+                self.take_codes(inner);
+                self.take_aside(cause, layers);
+            }
+        }
+    }
+
+    /// Reads the numbers in an error's fields, after its message, as a text of which only the sense
+    /// counts.
+    fn take_figures(&mut self, fields: &Map<String, Value>) {
+        let mut messages = ["message", "msg", "error", "detail"].iter();
+        let message = messages.find_map(|key| fields.get(*key)?.as_str());
+        if !self.is_unrelated() {
+            self.asides.extend(figures(fields, message));
         }
     }
 

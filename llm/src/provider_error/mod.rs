@@ -5,7 +5,7 @@
 //! content type and Amazon's error type are read: `provider/http.rs` reads `Retry-After`.
 //!
 //! - `body`: the format of a body.
-//! - `error_fields`: the codes and messages in an error.
+//! - `error_fields`: the codes and messages in an error; `figures`: its numbers as a text.
 //! - `codes`: what each code means.
 //! - `wording`: what each known message means; `pattern`: matches one against a message.
 //! - `wrapping`: removes what gateways put before a message.
@@ -15,6 +15,7 @@
 mod body;
 mod codes;
 mod error_fields;
+mod figures;
 mod pattern;
 mod sense;
 mod success;
@@ -455,5 +456,5 @@ fn sense_of(fields: &ErrorFields, size: RequestSize) -> Option<Sense> {
 /// Whether an error with this status may be an overflow in unknown words. Success: the error is
 /// within an answer.
 const fn may_be_overflow(status: u16) -> bool {
-    matches!(status, 200..=299 | 400 | 413 | 422 | 500)
+    matches!(status, 200..=299 | 400 | 413 | 422 | 500 | 502 | 503)
 }

@@ -521,7 +521,7 @@ fn an_unknown_wording_is_likely_an_overflow_and_teaches_nothing() {
         (window, Input),
         (together, OverflowKind::InputPlusOutput),
     ] {
-        for status in [400, 413, 422, 500] {
+        for status in [400, 413, 422, 500, 502, 503] {
             let found = verdict(status, &error(message).to_string());
             assert_eq!(
                 (found.kind, found.confidence, found.rule),
@@ -530,7 +530,7 @@ fn an_unknown_wording_is_likely_an_overflow_and_teaches_nothing() {
             );
             assert_eq!((found.limit_tokens, found.prompt_tokens), (None, None));
         }
-        for status in [401, 403, 429, 503, 529] {
+        for status in [401, 403, 429, 504, 529] {
             let found = verdict(status, &error(message).to_string());
             assert_eq!(found.kind, NotOverflow, "{status} {message}");
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use anneal_core::caller::{TenantId, Verbs};
+use anneal_core::caller::{Caller, TenantId, Verbs};
 use uuid::Uuid;
 
 use crate::{Store, connection::row_security::Scope, error::StoreError};
@@ -56,6 +56,21 @@ impl Store {
         .execute(&mut *db)
         .await?;
         db.release().await
+    }
+
+    /// The key of the codes that say that opaque content of this tenant's clients comes from here:
+    /// 32 bytes.
+    pub async fn read_seal_key(&self, caller: Caller) -> Result<[u8; 32], StoreError> {
+        let mut db = self.system.checkout(Scope::Nobody).await?;
+        let key = sqlx::query_scalar!(
+            "select seal_key from tenant where tenant_id = $1",
+            caller.tenant().0,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        key.and_then(|key| key.try_into().ok())
+            .ok_or(StoreError::Unreadable("seal key of a tenant"))
     }
 
     /// Finds a tenant by its name.

@@ -21,7 +21,7 @@ const OVERFLOWS: &str = include_str!("overflow_wordings.json");
 const OTHERS: &str = include_str!("not_overflows.json");
 
 /// Statuses with which an error is judged by its sense.
-const STATUSES: [u16; 4] = [400, 413, 422, 500];
+const STATUSES: [u16; 6] = [400, 413, 422, 500, 502, 503];
 
 /// An error of one of the files.
 struct Entry {

@@ -62,7 +62,7 @@ const CRATES: &[CrateLayers] = &[
             // what lets everything follow a change of messages
             "changes",
             // the entities; each owns its tables
-            "checkpoints context erasures model_calls sessions tenants",
+            "checkpoints context erasures model_calls responses sessions tenants",
             "messages",
             "conversations",
             // what the transactions of the entities contain

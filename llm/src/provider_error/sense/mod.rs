@@ -23,7 +23,7 @@ mod words;
 
 use anneal_core::digest;
 
-use super::{OverflowKind, RequestSize};
+use super::{OverflowKind, RequestSize, figures::words_of};
 use reading::{Measure, Reading, Relation, Role, Unit};
 use tokens::Token;
 
@@ -62,20 +62,7 @@ pub(super) fn judge(message: &str, size: RequestSize) -> Option<Sense> {
 /// Judges an error's code by its words: `ContextWindowOverflow` is "context window overflow".
 pub(super) fn judge_code(code: &str, size: RequestSize) -> Option<Sense> {
     let code = Some(code).filter(|code| code.len() <= MAX_CODE_BYTES)?;
-    let mut words = String::with_capacity(code.len());
-    let mut last = ' ';
-    for next in code.chars() {
-        if next.is_ascii_uppercase() && (last.is_ascii_lowercase() || last.is_ascii_digit()) {
-            words.push(' ');
-        }
-        words.push(if matches!(next, '_' | '-' | '.') {
-            ' '
-        } else {
-            next
-        });
-        last = next;
-    }
-    judge(&words, size)
+    judge(&words_of(code), size)
 }
 
 /// The first 64 bits of the SHA-256 digest of the text without its digits.
@@ -102,7 +89,8 @@ fn decide(reading: &Reading<'_>, size: RequestSize) -> Option<(OverflowKind, &'s
     values.dedup();
     let is_about_tokens =
         reading.has_tokens || !reading.windows.is_empty() || reading.has_context_words();
-    let has_sent_side = reading.has_tokens || !reading.inputs.is_empty();
+    let has_sent_side =
+        reading.has_tokens || !reading.inputs.is_empty() || reading.says_window_overflows();
     if values.len() >= 2 && is_about_tokens && has_sent_side {
         let compared = compare_numbers(reading, &values);
         if let Some((limit, sent)) = compared.or_else(|| sent_number_exceeds(reading)) {
@@ -147,6 +135,7 @@ fn is_about_a_parameter(reading: &Reading<'_>) -> bool {
     let is_setting =
         reading.windows.iter().any(|at| *at < end) || (0..end).any(|at| reading.is_max_tokens(at));
     let says_more = reading.exceeded_window().is_some()
+        || reading.says_window_overflows()
         || matches!(reading.relations[..], [(Relation::Full, _), ..]);
     (reading.says_too_large() && !says_more && is_setting) || reading.is_about_use()
 }
@@ -208,6 +197,7 @@ fn compare_numbers(reading: &Reading<'_>, values: &[u64]) -> Option<(u64, u64)> 
         || largest_is_of_tokens
         || (reading.has_tokens && largest_was_sent)
         || reading.exceeded_window().is_some()
+        || reading.says_window_overflows()
         || reading.is_compared_by_sign();
     let is_overflow = is_exceeded && is_compared && has_owner && !is_output_alone;
     (is_overflow && limit >= MIN_WINDOW).then_some((limit, most))

@@ -260,7 +260,12 @@ impl<'t> Reading<'t> {
     pub(super) fn is_about_something_else(&self) -> bool {
         (0..self.tokens.len()).any(|at| {
             let (word, next) = (self.word(at), self.word(at + 1));
-            words::UNRELATED.contains(&word)
+            // "The context budget is exhausted" is about no money.
+            let is_of_context = || {
+                word == "budget"
+                    && matches!(self.word_before(at, 1), "context" | "prompt" | "input")
+            };
+            (words::UNRELATED.contains(&word) && !is_of_context())
                 || self.is_about_setup(at)
                 || (words::OTHER_LIMITS.contains(&word) && self.states(at))
                 || words::UNRELATED_PAIRS.contains(&(word, next))

@@ -37,6 +37,16 @@ impl Reading<'_> {
             .find_map(|at| self.subject(at).filter(|subject| self.is_window(*subject)))
     }
 
+    /// Whether a window is said to overflow: "context window overflow".
+    pub(super) fn says_window_overflows(&self) -> bool {
+        self.relations.iter().any(|(_, at)| {
+            let is_context = |place: usize| {
+                self.is_context_window(place) || matches!(self.word(place), "context" | "ctx")
+            };
+            self.word(*at).starts_with("overflow") && *at > 0 && is_context(at - 1)
+        })
+    }
+
     /// The word before a verb, without auxiliaries and a measure between them.
     fn subject(&self, verb: usize) -> Option<usize> {
         (0..verb).rev().find(|at| match self.tokens[*at] {
@@ -54,6 +64,16 @@ impl Reading<'_> {
             let word = self.word_before(at, places);
             words::NOT.contains(&word) || word.ends_with("n't") || word.ends_with("n\u{2019}t")
         })
+    }
+
+    /// Whether the subject of the sentence denies the verb at this place: "no model can take".
+    fn is_denied_by_subject(&self, at: usize) -> bool {
+        let begin = (0..at)
+            .rev()
+            .find(|place| self.tokens[*place] == Token::Sign('.'))
+            .map_or(0, |end| end + 1);
+        let is_able = ["can", "could", "has", "have", "offers"].contains(&self.word_before(at, 1));
+        is_able && words::NO_SUBJECTS.contains(&self.word(begin))
     }
 
     /// Whether the words before this place demand it: "must be", "has to be".
@@ -122,12 +142,19 @@ impl Reading<'_> {
     }
 
     fn comparison_of_room(&self, at: usize) -> Option<Relation> {
-        use Relation::{DoesNotFit, Full, NoRoom};
+        use Relation::{DoesNotFit, Full, NoRoom, TooSmall};
         let word = self.word(at);
         match word {
             "fit" | "fits" | "accommodate" | "accommodated" => {
-                (self.is_denied(at) || self.is_demanded(at)).then_some(DoesNotFit)
+                let is_denied = self.is_denied(at) || self.is_denied_by_subject(at);
+                (is_denied || self.is_demanded(at)).then_some(DoesNotFit)
             }
+            "process" | "handle" | "accept" | "read" | "take" | "hold"
+                if self.is_denied_by_subject(at) =>
+            {
+                Some(DoesNotFit)
+            }
+            "enough" if self.is_missing_size(at) => Some(TooSmall),
             "room" | "space" => {
                 let is_missing = (1..=DENIAL_WORDS)
                     .any(|places| words::LACKS.contains(&self.word_before(at, places)));
@@ -152,6 +179,13 @@ impl Reading<'_> {
                 (is_full_context || self.fills_context(at)).then_some(Full)
             }
         }
+    }
+
+    /// "None has a context window large enough", "no window is big enough".
+    fn is_missing_size(&self, at: usize) -> bool {
+        let is_size = matches!(self.word_before(at, 1), "large" | "big" | "long" | "wide");
+        let mut before = (0..at).map(|place| self.word(place));
+        is_size && before.any(|word| words::NO_SUBJECTS.contains(&word))
     }
 
     /// Whether the room at this place is one for a text, as far as the message says what for.

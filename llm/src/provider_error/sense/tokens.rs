@@ -118,8 +118,10 @@ fn read_number<'t>(text: &'t str, found: &mut Vec<Token<'t>>) -> usize {
 /// The number at the start of a text with its suffix, and what follows them. None if it has more
 /// than 64 bits.
 fn scaled(text: &str) -> Option<(u64, &str)> {
-    let (value, rest) = pattern::number(text)?;
-    let value = value?;
+    let (value, rest) = spaced(text).or_else(|| {
+        let (value, rest) = pattern::number(text)?;
+        Some((value?, rest))
+    })?;
     let digits = rest.strip_prefix('.').map_or(0, |decimals| {
         decimals.bytes().take_while(u8::is_ascii_digit).count()
     });
@@ -139,6 +141,26 @@ fn scaled(text: &str) -> Option<(u64, &str)> {
     };
     let scaled = value.checked_mul(factor)?;
     Some((scaled.checked_add(fraction * factor / divisor)?, rest))
+}
+
+/// A number whose digits are grouped by spaces, and what follows it: `131 072`. The groups after the
+/// first have three digits, and a word or a sign follows.
+fn spaced(text: &str) -> Option<(u64, &str)> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let first = digits(text);
+    let mut value: u64 = text[..first].parse().ok().filter(|_| first <= 3)?;
+    let mut rest = &text[first..];
+    let mut groups = 0;
+    while let Some(group) = rest.strip_prefix(' ').filter(|group| digits(group) == 3) {
+        value = value
+            .checked_mul(1_000)?
+            .checked_add(group[..3].parse().ok()?)?;
+        rest = &group[3..];
+        groups += 1;
+    }
+    let goes_on = rest.starts_with([',', '.', '_', '\'', '-'])
+        && rest[1..].starts_with(|next: char| next.is_ascii_digit());
+    (groups > 0 && value >= 1_000 && !goes_on).then_some((value, rest))
 }
 
 /// Whether what follows a number makes it part of a decimal, a date or a name. `8192tokens` is a
@@ -171,6 +193,10 @@ mod tests {
             ),
             ("to1 gpt2048", vec![Word("to1"), Word("gpt2048")]),
             ("32\u{2009}768", vec![Number(32_768)]),
+            ("131 072 tokens", vec![Number(131_072), Word("tokens")]),
+            ("1 048 576", vec![Number(1_048_576)]),
+            ("4096 200", vec![Number(4_096), Number(200)]),
+            ("of 1 9000", vec![Word("of"), Number(1), Number(9_000)]),
             ("(1m)", vec![Sign('('), Number(1_000_000), Sign(')')]),
             ("2.1m", vec![Number(2_100_000)]),
             ("1.05m", vec![Number(1_050_000)]),

@@ -275,7 +275,7 @@ pub(super) const WINDOW_NOUNS: &[&str] = &[
 /// Words that make a limit of a number after them, wherever they stand in its clause.
 pub(super) const STRONG_LIMITS: &[&str] = &[
     "max", "maximum", "limit", "allowed", "most", "only", "largest", "longest", "biggest",
-    "highest", "greatest",
+    "highest", "greatest", "widest", "roomiest",
 ];
 
 /// Words that make a limit of a number after them, if nothing nearer says that it was sent.
@@ -336,6 +336,7 @@ pub(super) const LIMITS: &[&str] = &[
     "maxes",
     "ends",
     "trained",
+    "sized",
 ];
 
 /// Words that make a limit of a number before them.
@@ -486,6 +487,9 @@ pub(super) const NOT: &[&str] = &[
     "too",
 ];
 
+/// Words with which a sentence begins whose subject denies its verb.
+pub(super) const NO_SUBJECTS: &[&str] = &["no", "none", "neither", "nothing"];
+
 /// Verbs of a model that takes a text. Denied, they say of a number after them that it was sent.
 pub(super) const TAKES: &[&str] = &[
     "process",
@@ -544,5 +548,15 @@ pub(super) fn is_window_name(word: &str) -> bool {
         let mut parts = word.split('_');
         word.contains('_') && parts.any(|part| matches!(part, "context" | "ctx"))
     };
-    WINDOW_NAMES.contains(&word) || (is_of_context() && !OTHER_LIMITS.contains(&word))
+    let is_of_name = || {
+        let mut parts = word.split('_');
+        parts.any(|part| {
+            matches!(
+                part,
+                "id" | "ids" | "name" | "type" | "key" | "uuid" | "hash"
+            )
+        })
+    };
+    WINDOW_NAMES.contains(&word)
+        || (is_of_context() && !is_of_name() && !OTHER_LIMITS.contains(&word))
 }

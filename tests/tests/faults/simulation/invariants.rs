@@ -437,6 +437,7 @@ const TABLES: [&str; 16] = [
     "ai_void_checkpoint",
     "ai_alternative",
     "ai_prepared_checkpoint",
+    "ai_response",
     "ai_fork",
     "ai_job",
     "ai_job_dead",

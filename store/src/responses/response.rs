@@ -1,0 +1,123 @@
+//! A stored response.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::Digest,
+    message::MessageId,
+};
+use uuid::Uuid;
+
+use crate::{
+    Store,
+    connection::BoundedConnection,
+    error::{Entity, StoreError},
+    rows::Micros,
+};
+
+/// A response as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredResponse {
+    /// Its id.
+    pub response_id: Uuid,
+    /// The conversation whose turn it is.
+    pub conversation_id: ConversationId,
+    /// The request id of the turn.
+    pub request_id: String,
+    /// The response that it continues.
+    pub previous_response_id: Option<Uuid>,
+    /// The newest message before its input; 0: none.
+    pub after_message_id: MessageId,
+    /// The last message of its input; None: not stored yet.
+    pub question_last_id: Option<MessageId>,
+    /// The message with its output; None: there is none.
+    pub answer_message_id: Option<MessageId>,
+    /// Whether the conversation was made for responses that name no conversation.
+    pub is_chain: bool,
+    /// Whether its caller did not wait for its end.
+    pub background: bool,
+    /// When it was told to end; None: it was not.
+    pub cancelled: Option<Micros>,
+    /// JSON of what its answers repeat of the request, as it was stored.
+    pub request: String,
+    /// Digest of the request's body.
+    pub request_digest: Digest,
+    /// When it was created.
+    pub created: Micros,
+    /// When its end was stored; None: it is under way, or its server has stopped.
+    pub ended: Option<Micros>,
+    /// JSON that says how it has ended; None as for `ended`.
+    pub outcome: Option<String>,
+}
+
+impl Store {
+    /// Reads a response.
+    pub async fn get_response(
+        &self,
+        caller: Caller,
+        id: Uuid,
+    ) -> Result<StoredResponse, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let found = find_response(&mut db, caller, id).await;
+        db.settle(found)
+            .await?
+            .ok_or(StoreError::NotFound(Entity::Response))
+    }
+
+    /// Whether the turn with this request id is under way: its lease has not ended.
+    pub async fn is_turn_running(
+        &self,
+        caller: Caller,
+        conversation: ConversationId,
+        request_id: &str,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let running = sqlx::query_scalar!(
+            r#"select exists (
+                   select from ai_model_lease
+                   where tenant_id = $1 and conversation_id = $2 and turn and request_id = $3
+                       and lease_until_ts > now()
+               ) as "running!""#,
+            caller.tenant().0,
+            conversation.0,
+            request_id,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(running)
+    }
+}
+
+/// Reads a response; None: it does not exist.
+pub(super) async fn find_response(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: Uuid,
+) -> Result<Option<StoredResponse>, StoreError> {
+    let row = sqlx::query_file!("sql/find_response.sql", caller.tenant().0, id)
+        .fetch_optional(db)
+        .await?;
+    row.map(|row| {
+        Ok(StoredResponse {
+            response_id: row.response_id,
+            conversation_id: ConversationId(row.conversation_id),
+            request_id: row.request_id,
+            previous_response_id: row.previous_response_id,
+            after_message_id: MessageId(row.after_message_id),
+            question_last_id: row.question_last_id.map(MessageId),
+            answer_message_id: row.answer_message_id.map(MessageId),
+            is_chain: row.is_chain,
+            background: row.background,
+            cancelled: row.cancelled_us.map(Micros),
+            request: row.request,
+            request_digest: row
+                .request_digest
+                .try_into()
+                .map_err(|_| StoreError::Unreadable("digest of a response"))?,
+            created: Micros(row.created_us),
+            ended: row.ended_us.map(Micros),
+            outcome: row.outcome,
+        })
+    })
+    .transpose()
+}
