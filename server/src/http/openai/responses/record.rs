@@ -31,9 +31,13 @@ use crate::{
 /// Seconds that a response may take until its input is stored. Until then no turn shows that it is
 /// under way.
 const START_SECONDS: i64 = 30;
-/// The pause after which a turn that has ended without a stored end is looked at again: its server
+/// The pauses after which a turn that has ended without a stored end is looked at again: its server
 /// may be about to store the end.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+const LOOK_PAUSES: [Duration; 3] = [
+    Duration::from_millis(50),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+];
 /// Pauses between tries to store an end, while the database is unavailable.
 const END_RETRIES: [Duration; 4] = [
     Duration::from_millis(100),
@@ -124,17 +128,19 @@ impl Record {
 
     /// Whether the response has ended. Stores the end of a response whose server has stopped.
     pub(super) async fn settle(&mut self) -> Result<Settled, ApiError> {
-        for is_second_look in [false, true] {
+        let mut pauses = LOOK_PAUSES.into_iter();
+        loop {
             if let Some(outcome) = self.stored_outcome() {
                 return Ok(Settled::Ended(outcome));
             }
             if let Some(status) = self.find_running().await? {
                 return Ok(Settled::Running(status));
             }
-            if !is_second_look {
-                tokio::time::sleep(SECOND_LOOK).await;
-                self.reload().await?;
-            }
+            let Some(pause) = pauses.next() else {
+                break;
+            };
+            tokio::time::sleep(pause).await;
+            self.reload().await?;
         }
         let (answer, outcome) = match self.find_end().await? {
             Some((answer, outcome)) => (answer, outcome),
@@ -158,8 +164,7 @@ impl Record {
     }
 
     /// Records that the turn's input is stored up to this message.
-    pub(super) async fn note_question(&mut self, last: MessageId) {
-        self.row.question_last_id = Some(last);
+    pub(super) async fn note_question(&self, last: MessageId) {
         let store = &self.state.services.state.store;
         let noted = store
             .note_question(self.caller.caller, self.row.response_id, last)

@@ -71,6 +71,16 @@ pub(in crate::http) struct RunningResponse {
     messages: Vec<pb::NewMessage>,
     answer: Vec<pb::Part>,
     ignored: Vec<String>,
+    role: ReaderRole,
+}
+
+/// For whom events are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReaderRole {
+    /// For a client.
+    Client,
+    /// To store what becomes of the response.
+    Recorder,
 }
 
 /// Where the answer comes from.
@@ -143,6 +153,7 @@ impl RunningResponse {
             messages: Vec::new(),
             answer: Vec::new(),
             ignored: Vec::new(),
+            role: ReaderRole::Client,
         }
     }
 
@@ -165,7 +176,14 @@ impl RunningResponse {
             messages,
             answer: Vec::new(),
             ignored: Vec::new(),
+            role: ReaderRole::Client,
         }
+    }
+
+    /// Reads to the end, so that what becomes of the response is stored whoever else reads it.
+    pub(super) async fn record(mut self) {
+        self.role = ReaderRole::Recorder;
+        while self.next().await.is_some() {}
     }
 
     /// The names of the parameters that were ignored, because they are unknown.
@@ -279,7 +297,10 @@ impl RunningResponse {
                 if let Some(record) = &mut self.record
                     && let Some(last) = started.message_ids.last()
                 {
-                    record.note_question(MessageId(*last)).await;
+                    record.row.question_last_id = Some(MessageId(*last));
+                    if self.role == ReaderRole::Recorder {
+                        record.note_question(MessageId(*last)).await;
+                    }
                     let ids = ItemIds::Stored(record.row.conversation_id, MessageId(*last + 1));
                     self.translator.set_ids(ids);
                 }
@@ -293,7 +314,10 @@ impl RunningResponse {
             }),
             // Only signed reasoning is stored, which comes as a part.
             TurnEvent::Reasoning(_) => {}
-            TurnEvent::Attempt(_) if !self.translator.has_pieces() => {}
+            TurnEvent::Attempt(_) if !self.translator.has_pieces() => {
+                self.calls = 0;
+                self.violation = None;
+            }
             TurnEvent::Attempt(_) => {
                 // What was sent cannot be taken back.
                 self.break_off(ApiError::from(Failure::TurnLost).with_code("response_begun_anew"));

@@ -236,7 +236,7 @@ impl Beginning<'_> {
         let turns = &self.state.services.state.turns;
         turns.spawn(WatchedFuture::new(
             PollWatchdog::for_task("response"),
-            record_end(recorder),
+            recorder.record(),
         ));
         Ok(RunningResponse::of_record(
             record.clone(),
@@ -304,11 +304,6 @@ impl Beginning<'_> {
         reader.wait_for_start().await?;
         Ok((reader, recorder))
     }
-}
-
-/// Reads a response to its end, so that the end is stored whoever else reads it.
-async fn record_end(mut recorder: RunningResponse) {
-    while recorder.next().await.is_some() {}
 }
 
 #[cfg(test)]

@@ -1,0 +1,148 @@
+//! A response continues another one, or a conversation.
+
+use anneal_testkit::{HttpResponse, Say, Script, ScriptedModel, TestApp};
+use serde_json::{Value, json};
+
+use super::{RESPONSES, create, id_of, retrieve, text_of, tool};
+use crate::openai::{assert_error, post};
+
+/// A model that repeats how many messages it got.
+async fn counting_model() -> ScriptedModel {
+    ScriptedModel::start(|request| {
+        let texts = request.texts().len();
+        Script::says(request, [Say::text(&format!("I see {texts}."))])
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_chain_sends_what_came_before_but_not_the_instructions() {
+    let model = counting_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let first = create(&web, &json!({"input": "one", "instructions": "Be brief."})).await;
+    let second = create(
+        &web,
+        &json!({"input": "two", "previous_response_id": id_of(&first)}),
+    )
+    .await;
+    assert_eq!(second["previous_response_id"], first["id"]);
+    assert_eq!(second["instructions"], Value::Null);
+    assert_eq!(model.requests()[1].texts(), ["one", "I see 2.", "two"]);
+}
+
+#[tokio::test]
+async fn two_responses_that_continue_the_same_one_do_not_see_each_other() {
+    let model = counting_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let root = create(&web, &json!({"input": "root"})).await;
+    let body = |text: &str| json!({"input": text, "previous_response_id": id_of(&root)});
+    let (left, right) = (body("left"), body("right"));
+    let (left, right) = tokio::join!(create(&web, &left), create(&web, &right));
+    for response in [&left, &right] {
+        assert_eq!(text_of(response), "I see 3.");
+    }
+    let again = create(&web, &body("again")).await;
+    assert_eq!(text_of(&again), "I see 3.");
+    let deeper = json!({"input": "deeper", "previous_response_id": id_of(&left)});
+    create(&web, &deeper).await;
+    let texts = model.requests().last().expect("was asked").texts();
+    assert_eq!(texts, ["root", "I see 1.", "left", "I see 3.", "deeper"]);
+    // The items of each branch stay what they were.
+    assert_eq!(retrieve(&web, &id_of(&right)).await, right);
+}
+
+#[tokio::test]
+async fn a_tool_loop_goes_over_two_responses() {
+    let model = ScriptedModel::start(|request| {
+        let says = if request.nth == 0 {
+            Say::tool("call_1", "look", "{}")
+        } else {
+            Say::text("It is warm.")
+        };
+        Script::says(request, [says])
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let first = create(&web, &json!({"input": "How is it?", "tools": [tool("look")]})).await;
+    let call_id = first["output"][0]["call_id"].clone();
+    let output = json!({"type": "function_call_output", "call_id": call_id, "output": "warm"});
+    let body = json!({
+        "previous_response_id": id_of(&first), "input": [output], "tools": [tool("look")],
+    });
+    let second = create(&web, &body).await;
+    assert_eq!(text_of(&second), "It is warm.");
+    for body in [
+        json!({"input": [{"type": "function_call_output", "call_id": "no", "output": "x"}]}),
+        json!({
+            "previous_response_id": id_of(&first),
+            "input": [{"type": "function_call_output", "call_id": "no", "output": "x"}],
+        }),
+    ] {
+        assert_error(&post(&web, RESPONSES, &body).await, 400, "input", "");
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_gets_the_items_of_its_responses_and_of_no_failed_one() {
+    let model = ScriptedModel::start(|request| {
+        if request.nth == 1 {
+            Script::status(400, &[], r#"{"error": {"message": "no"}}"#)
+        } else {
+            Script::says(request, [Say::text("Yes.")])
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let conversation = post(&web, "/v1/conversations", &json!({})).await.json();
+    let id = id_of(&conversation);
+    let body = |text: &str| json!({"input": text, "conversation": {"id": id}});
+    let response = create(&web, &body("one")).await;
+    assert_eq!(response["conversation"], json!({"id": id}));
+    let failed = post(&web, RESPONSES, &body("two")).await;
+    assert_ne!(failed.status, 200, "{failed:?}");
+    create(&web, &body("three")).await;
+    let listed = web.get(&format!("/v1/conversations/{id}/items?order=asc")).await.json();
+    let texts: Vec<&Value> = listed["data"]
+        .as_array()
+        .expect("is a list")
+        .iter()
+        .map(|item| &item["content"][0]["text"])
+        .collect();
+    assert_eq!(texts, ["one", "Yes.", "three", "Yes."]);
+    assert_eq!(listed["data"][1]["id"], response["output"][0]["id"]);
+    let missing = format!("conv_{}", "0".repeat(32));
+    let body = json!({"input": "a", "conversation": missing});
+    assert_error(&post(&web, RESPONSES, &body).await, 404, "", "");
+}
+
+#[tokio::test]
+async fn a_response_continues_a_stored_one_without_being_stored() {
+    let model = counting_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let first = create(&web, &json!({"input": "one"})).await;
+    let body = json!({"input": "two", "previous_response_id": id_of(&first), "store": false});
+    assert_eq!(text_of(&create(&web, &body).await), "I see 3.");
+    let path = format!("{RESPONSES}/{}/input_items", id_of(&first));
+    let items = HttpResponse::send(web.request("GET", &path)).await.json();
+    assert_eq!(items["data"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn the_input_may_hold_earlier_answers() {
+    let model = counting_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    for store in [true, false] {
+        let body = json!({"store": store, "input": [
+            {"role": "user", "content": "My name is Alice."},
+            {"role": "assistant", "content": "Hello Alice!"},
+            {"role": "user", "content": "What is my name?"},
+        ]});
+        assert_eq!(text_of(&create(&web, &body).await), "I see 3.");
+    }
+}
