@@ -23,7 +23,6 @@ use anneal_proto::{convert::message, v1 as pb};
 use anneal_store::ModelSpend;
 use prost::Message as _;
 use tokio::{runtime::Handle, sync::Semaphore};
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, info};
 
 use crate::{
