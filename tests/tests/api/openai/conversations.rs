@@ -257,10 +257,9 @@ async fn items_of_every_type_come_back_as_they_were_sent() {
     for ((item, sent), prefix) in listed.iter().zip(&items).zip(prefixes) {
         let id = item["id"].as_str().expect("an id");
         assert!(id.starts_with(prefix), "{item}");
-        let one = web.get(&format!(
-            "{path}/items/{id}?include[]=reasoning.encrypted_content"
-        ));
-        assert_eq!(one.await.json(), *item);
+        let item_path = format!("{path}/items/{id}?include[]=reasoning.encrypted_content");
+        let one = web.get(&item_path).await;
+        assert_eq!(one.json(), *item);
         let mut without_id = item.clone();
         without_id.as_object_mut().expect("an object").remove("id");
         assert_eq!(without_id, *sent);

@@ -1,8 +1,10 @@
 //! The doors of OpenAI's protocol, under `/v1`.
 //!
 //! - `conversations`: conversations and their items
+//! - `responses`: responses
 
 mod conversations;
+mod responses;
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::Value;

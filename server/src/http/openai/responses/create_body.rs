@@ -458,7 +458,7 @@ mod tests {
                 "reasoning.summary",
             ),
         ] {
-            let error = parse(body.clone()).err().expect("is refused");
+            let error = parse(body.clone()).expect_err("is refused");
             assert_eq!(error.code(), Some("unsupported_parameter"), "{body}");
             assert_eq!(error.object()["param"], param, "{body}");
         }
@@ -505,7 +505,7 @@ mod tests {
             (json!({"temperature": 2.1}), "temperature"),
             (json!({"metadata": {"a": 1}}), "metadata.a"),
         ] {
-            let error = parse(body.clone()).err().expect("is refused");
+            let error = parse(body.clone()).expect_err("is refused");
             assert_eq!(
                 (error.status(), error.object()["param"].as_str()),
                 (400, Some(param)),

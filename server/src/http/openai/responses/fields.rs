@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_wrong_field_is_refused_by_its_path() {
-        let refused: [(&str, &dyn Fn(&mut Fields) -> Option<ApiError>); 6] = [
+        type Read<'r> = &'r dyn Fn(&mut Fields) -> Option<ApiError>;
+        let refused: [(&str, Read<'_>); 6] = [
             ("invalid_type", &|body| body.text("number").err()),
             ("integer_below_min_value", &|body| {
                 body.integer("number", 16).err()

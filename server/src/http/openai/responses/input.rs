@@ -282,7 +282,7 @@ mod tests {
         assert!(missing(&[call("a"), result("a")]).is_empty());
         assert_eq!(missing(&[result("a"), call("a")]).len(), 1);
         let error = refuse_results(&missing(&[call("a"), result("b")]));
-        let error = error.err().expect("is refused");
+        let error = error.expect_err("is refused");
         assert_eq!(
             (error.status(), error.object()["param"].as_str()),
             (400, Some("input"))

@@ -52,7 +52,6 @@ pub(super) struct ResponseError {
 
 /// Tokens of the model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
 pub(in crate::http::openai) struct Usage {
     input_tokens: u64,
     input_tokens_details: InputDetails,
@@ -62,7 +61,6 @@ pub(in crate::http::openai) struct Usage {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
 struct InputDetails {
     cached_tokens: u64,
     cache_write_tokens: u64,

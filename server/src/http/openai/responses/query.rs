@@ -118,7 +118,7 @@ fn parse_number(name: &str, value: &str) -> Result<u64, ApiError> {
     let number = value
         .parse()
         .ok()
-        .filter(|number| *number <= i64::MAX as u64);
+        .filter(|number| i64::try_from(*number).is_ok());
     number.ok_or_else(|| {
         ApiError::invalid(
             name,

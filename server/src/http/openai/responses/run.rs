@@ -118,9 +118,15 @@ pub(in crate::http) async fn begin(
                  continue it.",
             ));
         }
-        stored::begin(state, caller, &body, (key.as_deref(), digest)).await?
+        Box::pin(stored::begin(
+            state,
+            caller,
+            &body,
+            (key.as_deref(), digest),
+        ))
+        .await?
     } else {
-        unstored::begin(state, caller, &body, earlier).await?
+        Box::pin(unstored::begin(state, caller, &body, earlier)).await?
     };
     running.ignored = ignored;
     Ok(running)

@@ -89,7 +89,7 @@ pub(super) async fn begin(
         earlier,
         question,
     };
-    beginning.begin(point).await
+    Box::pin(beginning.begin(point)).await
 }
 
 /// A reader of a response that was begun before.

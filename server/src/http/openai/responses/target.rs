@@ -96,14 +96,19 @@ pub(super) async fn find(
 
 /// The policy of a chain's conversation.
 pub(super) fn chain_policy(reduction: Reduction) -> pb::Policy {
+    // Results of tools answer calls of the response before.
+    let with_tools = pb::Policy {
+        store_tool_messages: Some(true),
+        ..pb::Policy::default()
+    };
     let untouched = pb::Policy {
         max_message_count: Some(0),
         large_message_threshold: Some(NO_THRESHOLD),
         idle_checkpoints: pb::IdleCheckpoints::Off.into(),
-        ..pb::Policy::default()
+        ..with_tools.clone()
     };
     match reduction {
-        Reduction::Automatic => pb::Policy::default(),
+        Reduction::Automatic => with_tools,
         Reduction::Nothing => pb::Policy {
             token_threshold: Some(NO_THRESHOLD),
             ..untouched
@@ -134,14 +139,28 @@ async fn find_named(
     id: ConversationId,
 ) -> Result<Target, ApiError> {
     let conversation = get(caller, id).await?;
-    let policy = conversation.policy.clone().unwrap_or_default();
-    let keeps_all = policy == pb::Policy::default() || policy == chain_policy(Reduction::Nothing);
+    let reduces = conversation.policy.as_ref().is_some_and(asks_for_reduction);
     let mut target = target_of(body, conversation)?;
-    // A conversation with a policy of its own asks for what the policy does.
-    if !keeps_all {
+    if reduces {
         target.on_overflow = pb::OnOverflow::Reduce;
     }
     Ok(target)
+}
+
+/// Whether a conversation's own policy has checkpoints or summaries.
+fn asks_for_reduction(policy: &pb::Policy) -> bool {
+    let is_reached = |tokens: Option<u64>| tokens.is_some_and(|tokens| tokens < NO_THRESHOLD);
+    let has_idle_checkpoints = !matches!(
+        policy.idle_checkpoints(),
+        pb::IdleCheckpoints::Unspecified | pb::IdleCheckpoints::Off
+    );
+    !policy.profile.is_empty()
+        || is_reached(policy.token_threshold)
+        || is_reached(policy.large_message_threshold)
+        || policy.token_threshold_auto.is_some()
+        || policy.token_threshold_below_window.is_some()
+        || policy.max_message_count.is_some_and(|most| most > 0)
+        || has_idle_checkpoints
 }
 
 /// The conversation of the response before, if nothing stands in it after that response.
@@ -278,6 +297,11 @@ mod tests {
         let asked = chain_policy(Reduction::Compaction(Some(5_000)));
         assert_eq!(asked.token_threshold, Some(5_000));
         assert_eq!(asked.large_message_threshold, Some(NO_THRESHOLD));
-        assert_eq!(chain_policy(Reduction::Automatic), pb::Policy::default());
+        assert!(!asks_for_reduction(&policy) && asks_for_reduction(&asked));
+        let automatic = chain_policy(Reduction::Automatic);
+        assert_eq!(automatic.token_threshold, None);
+        for policy in [policy, asked, automatic] {
+            assert_eq!(policy.store_tool_messages, Some(true));
+        }
     }
 }

@@ -294,9 +294,8 @@ mod tests {
             "mcp",
             "custom",
         ] {
-            let error = settings(json!({"tools": [tool("a"), {"type": kind}]}))
-                .err()
-                .expect("is refused");
+            let error =
+                settings(json!({"tools": [tool("a"), {"type": kind}]})).expect_err("is refused");
             assert_eq!(error.code(), Some("unsupported_tool"));
             assert_eq!(error.object()["param"], "tools[1].type");
             let error = settings(json!({"tool_choice": {"type": kind}})).err();
@@ -332,7 +331,7 @@ mod tests {
         ] {
             let error = settings(json!({"tools": [tool("look")], "tool_choice": choice}));
             assert_eq!(
-                error.err().expect("is refused").object()["param"],
+                error.expect_err("is refused").object()["param"],
                 "tool_choice"
             );
         }

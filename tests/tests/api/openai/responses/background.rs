@@ -25,7 +25,10 @@ async fn a_response_in_the_background_goes_on_without_a_reader() {
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let web = app.http_client();
     let queued = create(&web, &json!({"input": "a", "background": true})).await;
-    assert_eq!((&queued["status"], &queued["output"]), (&json!("queued"), &json!([])));
+    assert_eq!(
+        (&queued["status"], &queued["output"]),
+        (&json!("queued"), &json!([]))
+    );
     let id = id_of(&queued);
     assert_eq!(retrieve(&web, &id).await["status"], "in_progress");
     gate.open_for_ever();
@@ -37,7 +40,11 @@ async fn a_response_in_the_background_goes_on_without_a_reader() {
 
 #[tokio::test]
 async fn a_stream_is_resumed_at_every_event() {
-    let says = [Say::text("Größe "), Say::text("zählt, "), Say::tool("c", "look", r#"{"ä":1}"#)];
+    let says = [
+        Say::text("Größe "),
+        Say::text("zählt, "),
+        Say::tool("c", "look", r#"{"ä":1}"#),
+    ];
     let model = ScriptedModel::start(move |request| Script::says(request, says.clone())).await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
@@ -45,7 +52,10 @@ async fn a_stream_is_resumed_at_every_event() {
     let events = create_stream(&web, body).await;
     let id = id_of(&events[0]["response"]);
     for (index, event) in events.iter().enumerate() {
-        let path = format!("{RESPONSES}/{id}?stream=true&starting_after={}", number(event));
+        let path = format!(
+            "{RESPONSES}/{id}?stream=true&starting_after={}",
+            number(event)
+        );
         let rest = read_events(&web.get(&path).await);
         let mut whole = events[..=index].to_vec();
         whole.extend(rest);
@@ -54,7 +64,8 @@ async fn a_stream_is_resumed_at_every_event() {
         assert_eq!(whole.last(), events.last());
         let items = |events: &[Value]| {
             let done = events.iter();
-            done.filter(|event| event["type"] == "response.output_item.done").count()
+            done.filter(|event| event["type"] == "response.output_item.done")
+                .count()
         };
         assert_eq!(items(&whole), items(&events));
     }
@@ -88,10 +99,9 @@ async fn a_reader_joins_a_response_that_runs() {
 
 #[tokio::test]
 async fn a_cancelled_response_stays_cancelled_and_keeps_nothing() {
-    let model = ScriptedModel::start(|request| {
-        Script::says(request, [Say::text("Once")]).hanging_after(2)
-    })
-    .await;
+    let model =
+        ScriptedModel::start(|request| Script::says(request, [Say::text("Once")]).hanging_after(2))
+            .await;
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let web = app.http_client();
     let conversation = id_of(&post(&web, "/v1/conversations", &json!({})).await.json());
@@ -106,7 +116,9 @@ async fn a_cancelled_response_stays_cancelled_and_keeps_nothing() {
         );
     }
     assert_eq!(retrieve(&web, &id).await["status"], "cancelled");
-    let items = web.get(&format!("/v1/conversations/{conversation}/items")).await;
+    let items = web
+        .get(&format!("/v1/conversations/{conversation}/items"))
+        .await;
     assert_eq!(items.json()["data"], json!([]));
 }
 
@@ -116,9 +128,19 @@ async fn only_a_running_response_in_the_background_can_be_cancelled() {
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
     let plain = id_of(&create(&web, &json!({"input": "a"})).await);
-    assert_error(&cancel(&app, &plain).await, 400, "response_id", "invalid_value");
+    assert_error(
+        &cancel(&app, &plain).await,
+        400,
+        "response_id",
+        "invalid_value",
+    );
     let ended = id_of(&create(&web, &json!({"input": "a", "background": true})).await);
     wait_for_end(&web, &ended).await;
-    assert_error(&cancel(&app, &ended).await, 400, "response_id", "invalid_value");
+    assert_error(
+        &cancel(&app, &ended).await,
+        400,
+        "response_id",
+        "invalid_value",
+    );
     assert_eq!(retrieve(&web, &ended).await["status"], "completed");
 }

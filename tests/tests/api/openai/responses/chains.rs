@@ -66,7 +66,11 @@ async fn a_tool_loop_goes_over_two_responses() {
     .await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let first = create(&web, &json!({"input": "How is it?", "tools": [tool("look")]})).await;
+    let first = create(
+        &web,
+        &json!({"input": "How is it?", "tools": [tool("look")]}),
+    )
+    .await;
     let call_id = first["output"][0]["call_id"].clone();
     let output = json!({"type": "function_call_output", "call_id": call_id, "output": "warm"});
     let body = json!({
@@ -105,7 +109,10 @@ async fn a_conversation_gets_the_items_of_its_responses_and_of_no_failed_one() {
     let failed = post(&web, RESPONSES, &body("two")).await;
     assert_ne!(failed.status, 200, "{failed:?}");
     create(&web, &body("three")).await;
-    let listed = web.get(&format!("/v1/conversations/{id}/items?order=asc")).await.json();
+    let listed = web
+        .get(&format!("/v1/conversations/{id}/items?order=asc"))
+        .await
+        .json();
     let texts: Vec<&Value> = listed["data"]
         .as_array()
         .expect("is a list")

@@ -110,15 +110,26 @@ async fn nothing_of_a_response_that_is_not_stored_is_in_any_table() {
         "instructions": CANARY.in_text("is the system."), "metadata": {"k": CANARY.0},
     });
     let response = create(&web, &body).await;
-    assert_eq!((&response["status"], &response["store"]), (&json!("completed"), &json!(false)));
+    assert_eq!(
+        (&response["status"], &response["store"]),
+        (&json!("completed"), &json!(false))
+    );
     let events = create_stream(&web, body).await;
-    assert_eq!(events.last().expect("has events")["type"], "response.completed");
+    assert_eq!(
+        events.last().expect("has events")["type"],
+        "response.completed"
+    );
     let tables = CANARY.find_tables(&app.url).await;
     assert!(tables.is_empty(), "{tables:?}");
     let id = id_of(&response);
     let answer = web.get(&format!("{RESPONSES}/{id}")).await;
     assert_error(&answer, 404, "", "");
-    let again = post(&web, RESPONSES, &json!({"input": "a", "previous_response_id": id})).await;
+    let again = post(
+        &web,
+        RESPONSES,
+        &json!({"input": "a", "previous_response_id": id}),
+    )
+    .await;
     assert_error(&again, 404, "", "previous_response_not_found");
 }
 
@@ -129,21 +140,61 @@ async fn what_is_not_supported_is_refused_by_name_and_stores_nothing() {
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
     for (more, param, code) in [
-        (json!({"prompt": {"id": "p"}}), "prompt", "unsupported_parameter"),
-        (json!({"moderation": {}}), "moderation", "unsupported_parameter"),
-        (json!({"top_logprobs": 2}), "top_logprobs", "unsupported_parameter"),
-        (json!({"presence_penalty": 1}), "presence_penalty", "unsupported_parameter"),
-        (json!({"service_tier": "flex"}), "service_tier", "unsupported_parameter"),
-        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type", "unsupported_tool"),
-        (json!({"tools": [{"type": "mcp"}]}), "tools[0].type", "unsupported_tool"),
-        (json!({"tool_choice": {"type": "file_search"}}), "tool_choice.type", "unsupported_tool"),
+        (
+            json!({"prompt": {"id": "p"}}),
+            "prompt",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"moderation": {}}),
+            "moderation",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"top_logprobs": 2}),
+            "top_logprobs",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"presence_penalty": 1}),
+            "presence_penalty",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"service_tier": "flex"}),
+            "service_tier",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"tools": [{"type": "web_search"}]}),
+            "tools[0].type",
+            "unsupported_tool",
+        ),
+        (
+            json!({"tools": [{"type": "mcp"}]}),
+            "tools[0].type",
+            "unsupported_tool",
+        ),
+        (
+            json!({"tool_choice": {"type": "file_search"}}),
+            "tool_choice.type",
+            "unsupported_tool",
+        ),
         (
             json!({"include": ["file_search_call.results"]}),
             "include[0]",
             "unsupported_parameter",
         ),
-        (json!({"background": true, "store": false}), "background", "invalid_value"),
-        (json!({"max_output_tokens": 3}), "max_output_tokens", "integer_below_min_value"),
+        (
+            json!({"background": true, "store": false}),
+            "background",
+            "invalid_value",
+        ),
+        (
+            json!({"max_output_tokens": 3}),
+            "max_output_tokens",
+            "integer_below_min_value",
+        ),
         (json!({"temperature": "hot"}), "temperature", "invalid_type"),
         (json!({"truncation": "some"}), "truncation", "invalid_value"),
         (json!({"model": "unknown"}), "model", "model_not_found"),
@@ -152,7 +203,12 @@ async fn what_is_not_supported_is_refused_by_name_and_stores_nothing() {
         for (name, value) in more.as_object().expect("is an object") {
             body[name] = value.clone();
         }
-        assert_error(&post(&web, RESPONSES, &body).await, refusal_status(code), param, code);
+        assert_error(
+            &post(&web, RESPONSES, &body).await,
+            refusal_status(code),
+            param,
+            code,
+        );
     }
     assert_error(
         &post(&web, RESPONSES, &json!({})).await,
@@ -184,7 +240,9 @@ async fn a_repeated_create_with_a_key_gets_the_same_response() {
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
     let send = async |body: &Value| {
-        let request = web.json("POST", RESPONSES, body).header("idempotency-key", "k");
+        let request = web
+            .json("POST", RESPONSES, body)
+            .header("idempotency-key", "k");
         HttpResponse::send(request).await
     };
     let first = send(&json!({"input": "a"})).await.json();
@@ -202,7 +260,10 @@ async fn an_answer_at_the_output_limit_is_incomplete() {
     let web = app.http_client();
     let response = create(&web, &json!({"input": "Tell.", "max_output_tokens": 16})).await;
     assert_eq!(response["status"], "incomplete");
-    assert_eq!(response["incomplete_details"], json!({"reason": "max_output_tokens"}));
+    assert_eq!(
+        response["incomplete_details"],
+        json!({"reason": "max_output_tokens"})
+    );
     assert_eq!(response["output"][0]["status"], "incomplete");
     assert_eq!(retrieve(&web, &id_of(&response)).await, response);
 }
@@ -235,7 +296,10 @@ async fn a_call_that_the_request_does_not_allow_fails_the_response() {
         "input": "Look.", "tools": [tool("look"), tool("drop")], "tool_choice": allowed,
     });
     let response = create(&web, &body).await;
-    assert_eq!((&response["status"], &response["output"]), (&json!("failed"), &json!([])));
+    assert_eq!(
+        (&response["status"], &response["output"]),
+        (&json!("failed"), &json!([]))
+    );
 }
 
 #[tokio::test]
@@ -261,7 +325,11 @@ async fn unknown_responses_are_not_found() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    for id in [format!("resp_{}", "0".repeat(32)), "resp_x".to_owned(), "%20".to_owned()] {
+    for id in [
+        format!("resp_{}", "0".repeat(32)),
+        "resp_x".to_owned(),
+        "%20".to_owned(),
+    ] {
         let path = format!("{RESPONSES}/{id}");
         assert_error(&web.get(&path).await, 404, "", "");
         assert_error(&delete(&web, &path).await, 404, "", "");

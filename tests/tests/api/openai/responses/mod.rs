@@ -94,9 +94,7 @@ fn streamed_text(events: &[Value]) -> String {
     let deltas = events
         .iter()
         .filter(|event| event["type"] == "response.output_text.delta");
-    deltas
-        .filter_map(|event| event["delta"].as_str())
-        .collect()
+    deltas.filter_map(|event| event["delta"].as_str()).collect()
 }
 
 /// The id of a response.
