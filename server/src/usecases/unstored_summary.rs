@@ -119,7 +119,13 @@ pub(crate) async fn summarize(
         }
         Err(failure) => failure,
     };
-    if !failure.is_lasting() && !matches!(failure, SummaryFailure::EmptySource) {
+    if matches!(
+        failure,
+        SummaryFailure::NotShorter | SummaryFailure::EmptySource
+    ) {
+        return Ok(material.words(cost));
+    }
+    if !failure.is_lasting() {
         return Err(failure_of(failure, &model));
     }
     info!("the built-in summarizer compacts messages, because the model failed: {failure}");
@@ -166,8 +172,9 @@ impl Material {
         })
     }
 
-    /// What was said, without the words of the user, which the caller keeps.
-    fn words(&self) -> String {
+    /// What was said, without the words of the user, which the caller keeps. It stands in for a
+    /// summary where that would not be shorter.
+    fn words(&self, cost: SummaryCost) -> UnstoredSummary {
         let said = self.sources.iter().filter(|source| !is_of_user(source));
         let said = said.filter_map(|source| {
             let SourceBody::Original(parts) = &source.body else {
@@ -177,15 +184,12 @@ impl Material {
             (!text.trim().is_empty()).then(|| format!("[{}] {text}", source.role.name()))
         });
         let texts: Vec<String> = self.previous.iter().cloned().chain(said).collect();
-        texts.join("\n")
-    }
-}
-
-impl UnstoredSummary {
-    /// A text that is no summary.
-    const fn verbatim(text: String, cost: SummaryCost) -> Self {
-        Self {
-            text,
+        UnstoredSummary {
+            text: if texts.is_empty() {
+                NOTHING.to_owned()
+            } else {
+                texts.join("\n")
+            },
             summarizer: None,
             cost,
         }
@@ -252,15 +256,7 @@ fn extract(material: &Material, cost: SummaryCost) -> Result<UnstoredSummary, Fa
             | SummaryFailure::EmptySource
             | SummaryFailure::EmptyAnswer
             | SummaryFailure::TargetTooSmall(_),
-        ) => {
-            let words = material.words();
-            let text = if words.trim().is_empty() {
-                NOTHING.to_owned()
-            } else {
-                words
-            };
-            Ok(UnstoredSummary::verbatim(text, cost))
-        }
+        ) => Ok(material.words(cost)),
         Err(_) => Err(Failure::Panicked),
     }
 }
@@ -343,12 +339,18 @@ mod tests {
 
     #[test]
     fn what_is_too_short_for_a_summary_stays_as_it_is() {
-        let short = material(&[(pb::Role::User, "a"), (pb::Role::Assistant, "b")], None);
-        let kept = extract(&short, SummaryCost::default()).expect("is kept");
-        assert_eq!((&*kept.text, kept.summarizer), ("[assistant] b", None));
-        let with_previous = material(&[(pb::Role::Assistant, " ")], Some("c"));
-        let kept = extract(&with_previous, SummaryCost::default()).expect("is kept");
-        assert_eq!((&*kept.text, kept.summarizer), ("c", None));
+        use pb::Role::{Assistant, User};
+        let words = |messages: &[(pb::Role, &str)], previous| {
+            let words = material(messages, previous).words(SummaryCost::default());
+            assert_eq!(words.summarizer, None);
+            words.text
+        };
+        assert_eq!(
+            words(&[(User, "a"), (Assistant, "b")], None),
+            "[assistant] b"
+        );
+        assert_eq!(words(&[(Assistant, " ")], Some("c")), "c");
+        assert_eq!(words(&[(User, "a")], None), NOTHING);
     }
 
     #[test]

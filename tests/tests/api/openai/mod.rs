@@ -1,10 +1,13 @@
 //! The doors of OpenAI's protocol, under `/v1`.
 //!
+//! - `compaction`: summaries that stand for what was said before
 //! - `conversations`: conversations and their items
-//! - `responses`: responses
+//! - `responses`: responses; `websocket`: over a WebSocket
 
+mod compaction;
 mod conversations;
 mod responses;
+mod websocket;
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::Value;
