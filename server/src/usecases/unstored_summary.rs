@@ -102,11 +102,7 @@ pub(crate) async fn summarize(
     let material = state.cpu.run_if(is_long, caller.tenant(), prepare).await?;
     let material = Arc::new(material?);
     if !material.has_words_of_others() {
-        let text = material.previous.as_deref().unwrap_or(NOTHING);
-        return Ok(UnstoredSummary::verbatim(
-            text.to_owned(),
-            SummaryCost::default(),
-        ));
+        return Ok(material.words(SummaryCost::default()));
     }
     let (written, cost) = write_with_model(state, caller, (&settings, &model), &material).await?;
     let failure = match written {
