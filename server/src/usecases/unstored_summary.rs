@@ -316,7 +316,7 @@ mod tests {
     fn material(messages: &[(pb::Role, &str)], previous: Option<&str>) -> Material {
         let messages = messages
             .iter()
-            .map(|(role, text)| text_message(*role, text));
+            .map(|(role, text)| text_message(*role, *text));
         let request = SummaryRequest {
             messages: messages.collect(),
             previous: previous.map(str::to_owned),
