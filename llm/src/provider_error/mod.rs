@@ -257,7 +257,8 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         Body::Empty => verdict(ErrorFields::default()),
         Body::Html(page) => verdict(error_fields::from_page(body::text_of_page(page))),
         Body::PlainText(words) => {
-            verdict(error_fields::from_failure(&serde_json::Value::from(*words)))
+            let words = body::last_of_traceback(words).unwrap_or(words);
+            verdict(error_fields::from_failure(&serde_json::Value::from(words)))
         }
         Body::Json(value) => verdict(error_fields::from_failure(value)),
         Body::Stream(stream) => {
@@ -456,5 +457,5 @@ fn sense_of(fields: &ErrorFields, size: RequestSize) -> Option<Sense> {
 /// Whether an error with this status may be an overflow in unknown words. Success: the error is
 /// within an answer.
 const fn may_be_overflow(status: u16) -> bool {
-    matches!(status, 200..=299 | 400 | 413 | 422 | 500 | 502 | 503)
+    matches!(status, 200..=299 | 400 | 404 | 413 | 422 | 500 | 502 | 503)
 }

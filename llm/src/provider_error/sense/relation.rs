@@ -122,7 +122,16 @@ impl Reading<'_> {
             "past" => {
                 let is_gone = matches!(
                     self.word_before(at, 1),
-                    "go" | "goes" | "going" | "gone" | "went" | "run" | "runs" | "ran" | "is"
+                    "go" | "goes"
+                        | "going"
+                        | "gone"
+                        | "went"
+                        | "grown"
+                        | "grew"
+                        | "run"
+                        | "runs"
+                        | "ran"
+                        | "is"
                 );
                 is_gone || (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
             }
