@@ -258,6 +258,7 @@ impl<'t> Reading<'t> {
 
     /// Whether a word shows that the error is not about the length of a context.
     pub(super) fn is_about_something_else(&self) -> bool {
+        let compares_tokens = self.compares_tokens();
         (0..self.tokens.len()).any(|at| {
             let (word, next) = (self.word(at), self.word(at + 1));
             // "The context budget is exhausted" is about no money.
@@ -266,12 +267,41 @@ impl<'t> Reading<'t> {
                     && matches!(self.word_before(at, 1), "context" | "prompt" | "input")
             };
             (words::UNRELATED.contains(&word) && !is_of_context())
-                || self.is_about_setup(at)
-                || (words::OTHER_LIMITS.contains(&word) && self.states(at))
+                || (!compares_tokens && self.is_about_setup(at))
+                || (words::OTHER_LIMITS.contains(&word)
+                    && self.states(at)
+                    && !(compares_tokens && self.is_beside(at)))
                 || words::UNRELATED_PAIRS.contains(&(word, next))
                 || self.counts_tools(at)
                 || self.demands_more(at)
         })
+    }
+
+    /// Whether the message gives the tokens of a text that was sent, and a smaller number as a limit:
+    /// then a word about something else may stand beside them.
+    fn compares_tokens(&self) -> bool {
+        let measures = self.measures.iter();
+        let sent = measures
+            .clone()
+            .filter(|found| found.unit == Unit::Tokens && found.role != Some(Role::Limit))
+            .map(|found| found.value)
+            .max();
+        let is_smaller_limit = |found: &Measure| {
+            found.role == Some(Role::Limit)
+                && found.unit != Unit::Output
+                && sent.is_some_and(|sent| found.value < sent)
+        };
+        let is_text = |word: &str| !matches!(word, "context" | "ctx" | "sequence");
+        self.texts().any(|at| is_text(self.word(at)))
+            && self.outputs.is_empty()
+            && measures.clone().any(is_smaller_limit)
+    }
+
+    /// Whether the word at this place is one that a message about tokens may have beside them: a
+    /// thing that was sent or is configured, and no unit of a number.
+    fn is_beside(&self, at: usize) -> bool {
+        let is_unit = (1..=2).any(|places| at >= places && self.is_number(at - places));
+        !is_unit && words::BESIDE.contains(&self.word(at))
     }
 
     /// Whether the word at this place says what is wrong: it is part of no advice, no lead-in and
@@ -426,7 +456,7 @@ impl<'t> Reading<'t> {
         }
         for place in at + 1..=at + UNIT_WORDS {
             let word = self.word(place);
-            if words::is_token_unit(word) {
+            if words::is_token_unit(word) || word == "ids" {
                 return Unit::Tokens;
             }
             if words::OUTPUT_UNITS.contains(&word) {
@@ -526,8 +556,12 @@ impl<'t> Reading<'t> {
                     // "Your request will take 9000 tokens" says that they were sent.
                     let is_future = matches!(self.word_before(place, 1), "will" | "would");
                     // "Your messages add up to 9000 tokens", and so do these.
+                    let verb = self.word_before(place, 1);
                     let is_addition = word == "up"
-                        && matches!(self.word_before(place, 1), "add" | "adds" | "sum" | "sums");
+                        && (matches!(verb, "add" | "adds" | "sum" | "sums")
+                            || (words::FILLS.contains(&verb) && self.word(place + 1) != "to"));
+                    // "None has a context window large enough for 9000 tokens", too.
+                    let is_enough = word == "enough" && self.word(place + 1) == "for";
                     // "The model cannot process 9000 tokens", either.
                     let is_refused = words::TAKES.contains(&word)
                         && self.is_denied(place)
@@ -541,7 +575,7 @@ impl<'t> Reading<'t> {
                     let is_of_text = matches!(word, "takes" | "take")
                         && words::INPUTS.contains(&owner)
                         && !matches!(owner, "context" | "ctx");
-                    if (is_addition || is_refused || is_of_text) && role.is_none() {
+                    if (is_addition || is_enough || is_refused || is_of_text) && role.is_none() {
                         return Some(Role::Sent);
                     }
                     let is_limit = !is_future

@@ -33,7 +33,7 @@ impl Reading<'_> {
     pub(super) fn exceeded_window(&self) -> Option<usize> {
         let verbs = self.relations.iter().map(|(_, at)| *at);
         verbs
-            .filter(|at| self.word(*at) == "exceeded")
+            .filter(|at| words::EXCEEDED.contains(&self.word(*at)))
             .find_map(|at| self.subject(at).filter(|subject| self.is_window(*subject)))
     }
 
@@ -43,7 +43,11 @@ impl Reading<'_> {
             let is_context = |place: usize| {
                 self.is_context_window(place) || matches!(self.word(place), "context" | "ctx")
             };
-            self.word(*at).starts_with("overflow") && *at > 0 && is_context(at - 1)
+            let word = self.word(*at);
+            let is_overflow = ["overflow", "overrun"]
+                .iter()
+                .any(|stem| word.starts_with(stem));
+            is_overflow && *at > 0 && is_context(at - 1)
         })
     }
 
@@ -122,7 +126,16 @@ impl Reading<'_> {
             "past" => {
                 let is_gone = matches!(
                     self.word_before(at, 1),
-                    "go" | "goes" | "going" | "gone" | "went" | "run" | "runs" | "ran" | "is"
+                    "go" | "goes"
+                        | "going"
+                        | "gone"
+                        | "went"
+                        | "grown"
+                        | "grew"
+                        | "run"
+                        | "runs"
+                        | "ran"
+                        | "is"
                 );
                 is_gone || (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
             }

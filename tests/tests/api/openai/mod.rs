@@ -1,16 +1,19 @@
 //! The doors of OpenAI's protocol, under `/v1`.
 //!
 //! - `chat_completions`: turns whose history the client sends
+//! - `compaction`: summaries that stand for what was said before
 //! - `conversations`: conversations and their items
 //! - `models`: the configured models
 //! - `refusals`: conversations and items that are refused
-//! - `responses`: responses
+//! - `responses`: responses; `websocket`: over a WebSocket
 
 mod chat_completions;
+mod compaction;
 mod conversations;
 mod models;
 mod refusals;
 mod responses;
+mod websocket;
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};

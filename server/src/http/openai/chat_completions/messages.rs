@@ -39,12 +39,12 @@ impl RequestMessages {
             Some(other) => return Err(ApiError::invalid_type("messages", "an array", other)),
         };
         if list.len() > UNSTORED_MESSAGES {
-            let message = format!(
+            let sentence = format!(
                 "Invalid 'messages': array too long. Expected an array with maximum length {UNSTORED_MESSAGES}, but got an array with length {} instead.",
                 list.len()
             );
             let code = Some("array_above_max_length");
-            return Err(ApiError::invalid("messages", code, message));
+            return Err(ApiError::invalid("messages", code, sentence));
         }
         let mut messages = Vec::with_capacity(list.len());
         for (index, message) in list.iter().enumerate() {
@@ -59,14 +59,13 @@ impl RequestMessages {
         match rest.last().map(pb::NewMessage::role) {
             Some(pb::Role::User | pb::Role::Tool) => {}
             Some(_) => {
-                let last = before + rest.len() - 1;
-                let message = "the last message must be of the role 'user' or 'tool'.";
-                let param = format!("messages[{last}].role");
-                return Err(ApiError::invalid(param, Some("invalid_value"), message));
+                let param = format!("messages[{}].role", before + rest.len() - 1);
+                let sentence = "the last message must be of the role 'user' or 'tool'.";
+                return Err(ApiError::invalid(param, Some("invalid_value"), sentence));
             }
             None => {
-                let message = "must hold at least one message of the role 'user' or 'tool'.";
-                return Err(ApiError::invalid("messages", Some("empty_array"), message));
+                let sentence = "must hold at least one message of the role 'user' or 'tool'.";
+                return Err(ApiError::invalid("messages", Some("empty_array"), sentence));
             }
         }
         let texts: Vec<String> = messages.iter().map(text_of).collect();

@@ -225,7 +225,7 @@ impl Conversation {
         Ok(history)
     }
 
-    /// Appends the messages before the prompt. Returns the id of the newest message, and the prompt.
+    /// Appends the messages before the prompt. Returns the id of the newest message and the prompt.
     async fn append(
         &self,
         http_caller: &HttpCaller,
@@ -406,10 +406,6 @@ mod tests {
 
     use super::*;
 
-    fn texts(messages: &[pb::NewMessage]) -> usize {
-        messages.len()
-    }
-
     #[test]
     fn the_prompt_is_what_follows_the_last_answer() {
         use pb::Role::{Assistant, System, Tool, User};
@@ -423,11 +419,11 @@ mod tests {
             (&[User, User, Assistant, User], 1, 2, 1),
         ] {
             let new = NewMessages::split(messages(roles), first);
-            assert_eq!((texts(&new.history), texts(&new.prompt)), (history, prompt));
+            assert_eq!((new.history.len(), new.prompt.len()), (history, prompt));
             assert_eq!(new.prompt_index(), roles.len() - prompt);
         }
         let many = NewMessages::split(messages(&[User; 150]), 0);
-        assert_eq!((texts(&many.history), texts(&many.prompt)), (50, 100));
+        assert_eq!((many.history.len(), many.prompt.len()), (50, 100));
     }
 
     #[test]

@@ -36,6 +36,12 @@ mod unstored;
 
 use axum::routing;
 
+pub(super) use create::acquire_reader;
+pub(super) use input::read as read_input;
+pub(super) use outcome::{Usage, now};
+pub(super) use run::{Medium, RunningResponse, UnstoredHistory, begin};
+pub(super) use unstored::load_history;
+
 use crate::http::Route;
 
 /// The routes of this module.
