@@ -357,7 +357,7 @@ impl GrpcServices {
 
     /// Summarizes messages that are not stored. It is a call of Compact in all else, but it waits
     /// for a model, so the limit and the deadline of turns apply.
-    pub(crate) async fn summarize_unstored(
+    pub(crate) async fn summarize_without_storing(
         &self,
         request: Request<SummaryRequest>,
     ) -> Result<Response<UnstoredSummary>, Status> {

@@ -1,7 +1,7 @@
 //! The comparisons that a message makes.
 
 use super::{
-    reading::{Reading, Relation},
+    reading::{Measure, Reading, Relation, Role, Unit},
     tokens::Token,
     words,
 };
@@ -26,6 +26,33 @@ impl Reading<'_> {
         self.relations
             .iter()
             .any(|(_, at)| self.tokens[*at] == Token::Sign('>'))
+    }
+
+    /// Whether the message gives the tokens of a text that was sent, and a smaller number as a limit:
+    /// then a word about something else may stand beside them.
+    pub(super) fn compares_tokens(&self) -> bool {
+        let measures = self.measures.iter();
+        let sent = measures
+            .clone()
+            .filter(|found| found.unit == Unit::Tokens && found.role != Some(Role::Limit))
+            .map(|found| found.value)
+            .max();
+        let is_smaller_limit = |found: &Measure| {
+            found.role == Some(Role::Limit)
+                && found.unit != Unit::Output
+                && sent.is_some_and(|sent| found.value < sent)
+        };
+        let is_text = |word: &str| !matches!(word, "context" | "ctx" | "sequence");
+        self.texts().any(|at| is_text(self.word(at)))
+            && self.outputs.is_empty()
+            && measures.clone().any(is_smaller_limit)
+    }
+
+    /// Whether the word at this place is one that a message about tokens may have beside them: a
+    /// thing that was sent or is configured, and no unit of a number.
+    pub(super) fn is_beside(&self, at: usize) -> bool {
+        let is_unit = (1..=2).any(|places| at >= places && self.is_number(at - places));
+        !is_unit && words::BESIDE.contains(&self.word(at))
     }
 
     /// The place of the window that is exceeded, in the passive voice: "token limit exceeded",

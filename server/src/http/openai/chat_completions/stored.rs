@@ -102,7 +102,7 @@ impl Conversation {
 
     /// Deletes the conversation if it was created for a request that has stored nothing. Returns
     /// whether it was deleted.
-    pub(super) async fn delete_if_unused(&self, http_caller: &HttpCaller) -> bool {
+    pub(super) async fn delete_if_empty(&self, http_caller: &HttpCaller) -> bool {
         if !self.is_created {
             return false;
         }

@@ -63,7 +63,10 @@ pub(super) async fn compact(
         focus: body.instructions.to_owned(),
     };
     let request = http_caller.request(request);
-    let summary = http_caller.services.summarize_unstored(request).await?;
+    let summary = http_caller
+        .services
+        .summarize_without_storing(request)
+        .await?;
     let summary = summary.into_inner();
     let created_by = summary.summarizer.unwrap_or_default();
     let key = sealing::read_key(&http_caller).await?;

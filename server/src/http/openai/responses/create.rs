@@ -4,7 +4,7 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::Value;
 
 use super::{
-    run::{Medium, begin},
+    begin::{Medium, begin},
     sse,
 };
 use crate::{
