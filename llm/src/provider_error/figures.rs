@@ -152,11 +152,11 @@ pub(super) fn figures(fields: &Map<String, Value>, message: Option<&str>) -> Opt
             found.take(inner, name);
         }
     }
-    if found.figures.len() < MIN_FIGURES {
+    if found.numbers.len() < MIN_FIGURES {
         return None;
     }
-    found.figures.append(&mut found.units);
-    found.sentences.push(found.figures.join(", "));
+    found.numbers.append(&mut found.units);
+    found.sentences.push(found.numbers.join(", "));
     Some(found.sentences.join(". "))
 }
 
@@ -164,7 +164,7 @@ pub(super) fn figures(fields: &Map<String, Value>, message: Option<&str>) -> Opt
 #[derive(Default)]
 struct Figures {
     sentences: Vec<String>,
-    figures: Vec<String>,
+    numbers: Vec<String>,
     units: Vec<String>,
 }
 
@@ -179,7 +179,7 @@ impl Figures {
                     let counts_other = name.split(' ').any(|part| OTHER_NUMBERS.contains(&part));
                     let value = number.as_u64().filter(|value| *value >= MIN_FIGURE);
                     let figure = value.filter(|_| !counts_other);
-                    self.figures
+                    self.numbers
                         .extend(figure.map(|value| format!("{name}: {value}")));
                 }
                 Value::String(text) if name.ends_with("unit") || name.ends_with("units") => {

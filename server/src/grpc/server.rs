@@ -91,7 +91,7 @@ pub(crate) async fn serve(
         let serving = http2.serve_connection(TokioIo::new(connection), calls);
         open_connections.spawn(max_age.serve(
             serving,
-            |connection| connection.graceful_shutdown(),
+            hyper::server::conn::http2::Connection::graceful_shutdown,
             close,
             stop.clone(),
         ));

@@ -65,7 +65,7 @@ pub(crate) async fn serve(
             .with_upgrades();
         connection_tasks.spawn(max_age.serve(
             serving,
-            |connection| connection.graceful_shutdown(),
+            hyper::server::conn::http1::UpgradeableConnection::graceful_shutdown,
             close,
             stop.clone(),
         ));

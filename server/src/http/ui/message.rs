@@ -189,7 +189,7 @@ fn refused_part(field: &str, kind: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Value, json, value::RawValue};
 
     use super::*;
 

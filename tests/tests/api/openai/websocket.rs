@@ -128,7 +128,8 @@ async fn a_response_that_is_not_stored_is_continued_on_its_connection_alone() {
 
 #[tokio::test]
 async fn a_failed_continuation_evicts_the_response_that_it_named() {
-    let app = TestApp::with_scripted_model(&ScriptedModel::saying("OK.").await).await;
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
     let mut socket = Socket::open(&app).await;
     let first = socket
         .create(json!({"store": false, "input": "The word is ember."}))
@@ -147,7 +148,8 @@ async fn a_failed_continuation_evicts_the_response_that_it_named() {
 
 #[tokio::test]
 async fn a_stored_response_is_found_over_every_connection_and_over_http() {
-    let app = TestApp::with_scripted_model(&ScriptedModel::saying("OK.").await).await;
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
     let mut socket = Socket::open(&app).await;
     let id = assert_completed(&socket.create(json!({"input": "Hello."})).await);
     let mut other = Socket::open(&app).await;
@@ -184,7 +186,8 @@ async fn frames_that_arrive_meanwhile_are_served_in_turn() {
 
 #[tokio::test]
 async fn frames_that_are_refused_leave_the_connection_open() {
-    let app = TestApp::with_scripted_model(&ScriptedModel::saying("OK.").await).await;
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
     let mut socket = Socket::open(&app).await;
     for (frame, code) in [
         (json!({"type": "response.steer"}), "invalid_value"),
@@ -210,7 +213,8 @@ async fn frames_that_are_refused_leave_the_connection_open() {
 
 #[tokio::test]
 async fn a_message_that_is_too_large_ends_the_connection() {
-    let app = TestApp::with_scripted_model(&ScriptedModel::saying("OK.").await).await;
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
     let mut socket = Socket::open(&app).await;
     let large = "a".repeat(anneal_core::limits::REQUEST_BYTES);
     // The server may close the connection before all of it is sent.

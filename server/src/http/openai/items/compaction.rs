@@ -96,7 +96,7 @@ impl Compaction {
         let label = serde_json::to_string(&label).expect("texts and numbers can be written");
         pb::NewMessage {
             metadata: Labels::from([(labels::COMPACTION.to_owned(), label)]),
-            ..text_message(pb::Role::User, &format!("{MARK}{}", self.summary))
+            ..text_message(pb::Role::User, format!("{MARK}{}", self.summary))
         }
     }
 

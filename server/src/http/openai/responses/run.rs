@@ -17,8 +17,6 @@ use super::{
 use crate::{
     failure::Failure,
     http::{
-        HttpState,
-        caller::HttpCaller,
         openai::errors::ApiError,
         resumable_turns::{TurnDone, TurnEvent, TurnReader},
     },

@@ -51,7 +51,7 @@ pub(super) async fn connect(
 ) -> Result<Response, ApiError> {
     let accept = match accept_key(request.headers()) {
         Ok(accept) => accept,
-        Err(refusal) => return Ok(refusal.into_response()),
+        Err(refusal) => return Ok(*refusal),
     };
     let extensions = request.extensions_mut();
     let upgrade = extensions
@@ -72,9 +72,7 @@ pub(super) async fn connect(
                 Err(error) => return debug!("a connection did not become a WebSocket: {error}"),
             };
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config())).await;
-            Session::new(state, http_caller, meter, slot)
-                .serve(socket)
-                .await;
+            Box::pin(Session::new(state, http_caller, meter, slot).serve(socket)).await;
         },
     ));
     let headers = [
@@ -95,7 +93,7 @@ fn config() -> WebSocketConfig {
 }
 
 /// Checks a handshake. Returns the value of `Sec-WebSocket-Accept`.
-fn accept_key(headers: &HeaderMap) -> Result<HeaderValue, Response> {
+fn accept_key(headers: &HeaderMap) -> Result<HeaderValue, Box<Response>> {
     let names = |name, expected: &str| {
         let values = headers.get_all(name).iter();
         let mut tokens = values
@@ -112,10 +110,10 @@ fn accept_key(headers: &HeaderMap) -> Result<HeaderValue, Response> {
             header::SEC_WEBSOCKET_VERSION,
             HeaderValue::from_static("13"),
         );
-        return Err(refusal);
+        return Err(Box::new(refusal));
     }
     let invalid = |name: &str, message: &str| {
-        ApiError::invalid(name, Some("invalid_value"), message).into_response()
+        Box::new(ApiError::invalid(name, Some("invalid_value"), message).into_response())
     };
     if !is_of_own_origin(headers) {
         let message = "A page of another origin cannot open a WebSocket here.";

@@ -8,7 +8,6 @@ use anneal_core::limits::REQUEST_BYTES;
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use prost::Message as _;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::{
@@ -41,7 +40,7 @@ use crate::{
 pub(super) type Socket = WebSocketStream<MeteredIo<TokioIo<Upgraded>>>;
 
 /// After this time no further response begins.
-const MAX_AGE: Duration = Duration::from_mins(60);
+const MAX_AGE: Duration = Duration::from_hours(1);
 /// Frames that wait while a response is under way.
 const QUEUED_FRAMES: usize = 8;
 /// Time between two pings, so that proxies do not close the connection as idle.
@@ -301,7 +300,7 @@ impl Session {
     /// is free.
     fn remember(&self, running: &RunningResponse) -> Option<(UnstoredHistory, RequestMemory)> {
         let history = running.history()?;
-        let bytes = history.messages.iter().map(|message| message.encoded_len());
+        let bytes = history.messages.iter().map(prost::Message::encoded_len);
         let bytes = bytes.sum();
         if bytes > HISTORY_BYTES {
             return None;
