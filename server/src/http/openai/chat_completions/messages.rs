@@ -280,7 +280,7 @@ fn merge(items: Vec<InputItem>) -> pb::NewMessage {
 mod tests {
     use super::*;
 
-    fn parsed(messages: Value) -> Result<RequestMessages, ApiError> {
+    fn parsed(messages: &Value) -> Result<RequestMessages, ApiError> {
         let body = json!({ "messages": messages });
         RequestMessages::parse(&mut Fields::of(&body, "").expect("is an object"))
     }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn messages_of_every_role_become_messages_and_the_first_of_the_system_become_the_prompt() {
         use pb::Role::{Assistant, System, Tool, User};
-        let request = parsed(json!([
+        let request = parsed(&json!([
             {"role": "system", "content": "Be brief."},
             {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": [
@@ -338,7 +338,7 @@ mod tests {
             ),
             (json!({"role": "assistant"}), 1),
         ] {
-            let request = parsed(json!([message, user])).expect("is valid");
+            let request = parsed(&json!([message, user])).expect("is valid");
             assert_eq!(request.messages[0].parts.len(), parts, "{message}");
             assert_eq!((request.system_prompt, request.before), (None, 0));
         }
@@ -443,7 +443,7 @@ mod tests {
                 "missing_required_parameter",
             ),
         ] {
-            let refused = parsed(messages.clone()).expect_err("is refused").object();
+            let refused = parsed(&messages).expect_err("is refused").object();
             assert_eq!(
                 (&refused["param"], &refused["code"]),
                 (&json!(param), &json!(code)),
