@@ -120,7 +120,7 @@ async fn read_until(stream: &mut Streaming<pb::ChatResponse>, come: Come, what: 
     while read != come {
         let response = stream.message().await.expect("the turn goes on");
         match response.and_then(|response| response.event) {
-            Some(Event::Started(_)) => {}
+            Some(Event::Started(_) | Event::ReasoningEnd(_)) => {}
             Some(Event::ReasoningDelta(text)) => read.thought_bytes += text.len(),
             Some(Event::TextDelta(text)) => read.text_bytes += text.len(),
             Some(Event::ToolCall(_)) => read.calls += 1,
