@@ -72,8 +72,8 @@ pub(super) struct TextOptions {
     /// Whether `text.verbosity` was given, as its only accepted value.
     pub(super) has_verbosity: bool,
     pub(super) effort: pb::ReasoningEffort,
-    /// Whether `reasoning.summary` was given, as its only accepted value.
-    pub(super) has_reasoning_summary: bool,
+    /// Paths of options that have no effect.
+    pub(super) ignored: Vec<String>,
     pub(super) max_output_tokens: Option<u64>,
     pub(super) temperature: Option<f32>,
     pub(super) top_p: Option<f32>,
@@ -97,7 +97,7 @@ impl CreateBody {
         check_include(&mut body)?;
         // How the answer is sent is not a matter of the turn.
         body.flag("stream")?;
-        let read = Self {
+        let mut read = Self {
             model: body.text("model")?,
             input: body.take("input"),
             instructions: body.text("instructions")?,
@@ -111,6 +111,9 @@ impl CreateBody {
             labels: Labels::take(&mut body)?,
             ignored: body.into_unknown(),
         };
+        let of_tools = std::mem::take(&mut read.tools.ignored);
+        let of_options = std::mem::take(&mut read.options.ignored);
+        read.ignored.extend(of_tools.into_iter().chain(of_options));
         read.check()?;
         Ok(read)
     }
@@ -374,7 +377,9 @@ impl TextOptions {
                     "The supported value is 'auto'.",
                 ));
             }
-            self.has_reasoning_summary |= summary.is_some();
+            if summary.is_some() {
+                self.ignored.push(reasoning.path(name));
+            }
         }
         reasoning.refuse_unknown()
     }

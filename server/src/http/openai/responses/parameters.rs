@@ -68,7 +68,7 @@ impl ShownRequest {
             "temperature": show_number(options.temperature.unwrap_or(1.0)),
             "reasoning": {
                 "effort": show_effort(options.reasoning_effort()),
-                "summary": body.options.has_reasoning_summary.then_some("auto"),
+                "summary": null,
             },
             "usage": null,
             "max_output_tokens": options.max_output_tokens,
@@ -150,10 +150,10 @@ pub(super) fn merge_options(
         pb::ReasoningEffort::Unspecified => inherited.reasoning_effort,
         effort => effort.into(),
     };
-    let tools = if body.tools.tools.is_empty() {
-        inherited.tools
-    } else {
+    let tools = if body.tools.is_given {
         body.tools.tools.clone()
+    } else {
+        inherited.tools
     };
     let choice = body.tools.choice.as_ref().map(|choice| pb::ToolChoice {
         choice: Some(choice.sent.clone()),
@@ -191,7 +191,7 @@ fn show_text(format: Option<&pb::ResponseFormat>, has_verbosity: bool) -> Value 
         Some(response_format::Format::JsonSchema(schema)) => json!({
             "type": "json_schema",
             "name": schema.name,
-            "description": null,
+            "description": description_of(&schema.schema),
             "schema": null,
             "strict": schema.strict,
         }),
@@ -201,6 +201,12 @@ fn show_text(format: Option<&pb::ResponseFormat>, has_verbosity: bool) -> Value 
         text["verbosity"] = json!("medium");
     }
     text
+}
+
+/// The description in a schema, where that of the format is passed on.
+fn description_of(schema: &str) -> Option<String> {
+    let schema: Value = serde_json::from_str(schema).ok()?;
+    Some(schema.get("description")?.as_str()?.to_owned())
 }
 
 fn show_effort(effort: pb::ReasoningEffort) -> Option<&'static str> {
