@@ -187,7 +187,7 @@ async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing(
 }
 
 #[tokio::test]
-async fn a_body_with_too_many_values_is_refused_and_one_with_thousands_of_items_is_read() {
+async fn a_body_with_too_many_values_is_refused_and_one_with_thousands_of_messages_is_read() {
     let app = TestApp::start().await;
     let web = app.http_client();
     let objects = json!(vec![json!({"": 0}); 30_000]);
@@ -200,7 +200,8 @@ async fn a_body_with_too_many_values_is_refused_and_one_with_thousands_of_items_
         let refused = post(&web, path, &json!({"input": objects})).await;
         assert_error(&refused, 400, "body", "invalid_value");
     }
-    let many = json!({"input": vec![message("{[,"); 5_000]});
-    let counted = post(&web, "/v1/responses/input_tokens", &many).await;
-    assert_eq!(counted.status, 200, "{counted:?}");
+    // It is read, and then refused for its own reason.
+    let many = json!({"items": vec![message("{[,"); 10_000]});
+    let refused = post(&web, CONVERSATIONS, &many).await;
+    assert_error(&refused, 400, "items", "array_above_max_length");
 }

@@ -128,6 +128,7 @@ impl Session {
             let check = async move { proof.wait_until_invalid().await };
             AbortOnDropHandle::new(tokio::spawn(check))
         });
+        let stopping = state.closing.clone();
         let now = Instant::now();
         let mut pings = interval_at(now + PING_INTERVAL, PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -138,7 +139,7 @@ impl Session {
                 interruptions: Interruptions {
                     credential_check,
                     close: slot.as_ref().map(SlotRef::close_token).unwrap_or_default(),
-                    stopping: state.closing.clone(),
+                    stopping,
                 },
                 pings,
                 began: now,
