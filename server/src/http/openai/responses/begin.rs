@@ -1,5 +1,6 @@
 //! Begins a response, stored or not.
 
+use anneal_core::digest;
 use serde_json::Value;
 
 use super::{
@@ -7,7 +8,11 @@ use super::{
     run::{RunningResponse, UnstoredHistory},
     stored, unstored,
 };
-use crate::http::{HttpState, caller::HttpCaller, openai::errors::ApiError};
+use crate::http::{
+    HttpState,
+    caller::HttpCaller,
+    openai::{body_values, errors::ApiError},
+};
 
 /// How a create arrives.
 pub(in crate::http) enum Medium<'a> {
@@ -29,8 +34,11 @@ pub(in crate::http) async fn begin(
     body: Value,
     medium: Medium<'_>,
 ) -> Result<RunningResponse, ApiError> {
-    let digest = anneal_core::digest::of_content(&body.to_string());
-    let body = CreateBody::parse(body)?;
+    let parse = |body: Value| {
+        let digest = digest::of_content(&body.to_string());
+        CreateBody::parse(body).map(|body| (digest, body))
+    };
+    let (digest, body) = body_values::run_on(caller, body, parse).await??;
     let ignored = body.ignored.clone();
     let (key, earlier) = match medium {
         Medium::Http { idempotency_key } => (idempotency_key, None),

@@ -1,6 +1,6 @@
 //! The body of a create: what is honoured, and what is refused by name.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use anneal_core::caller::ConversationId;
 use anneal_proto::v1::{self as pb, response_format};
@@ -29,7 +29,7 @@ const LIST_VALUES: usize = 16;
 pub(super) struct CreateBody {
     pub(super) model: Option<String>,
     /// A text or a list of items, not read yet.
-    input: Option<Value>,
+    input: Option<Arc<Value>>,
     pub(super) instructions: Option<String>,
     pub(super) origin: Origin,
     pub(super) background: bool,
@@ -99,7 +99,7 @@ impl CreateBody {
         body.flag("stream")?;
         let mut read = Self {
             model: body.text("model")?,
-            input: body.take("input"),
+            input: body.take("input").map(Arc::new),
             instructions: body.text("instructions")?,
             origin: Origin::take(&mut body)?,
             background: body.flag("background")?.unwrap_or(false),
@@ -119,7 +119,7 @@ impl CreateBody {
     }
 
     /// The input. Fails if there is none.
-    pub(super) fn input(&self) -> Result<&Value, ApiError> {
+    pub(super) fn input(&self) -> Result<&Arc<Value>, ApiError> {
         let input = self.input.as_ref();
         input.ok_or_else(|| ApiError::missing_parameter("input"))
     }

@@ -1,6 +1,6 @@
 //! The input of a response: its items as messages, and what of them the turn answers.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use anneal_core::caller::ConversationId;
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _, part::Part};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::http::{
     caller::HttpCaller,
     openai::{
+        body_values,
         errors::ApiError,
         ids::{ItemId, conversation_id},
         items::{self, InputItem},
@@ -25,10 +26,12 @@ const PAGES: usize = 10;
 /// The messages of the input, in order. Items that are only named are read from the store.
 pub(in crate::http::openai) async fn read(
     caller: &HttpCaller,
-    input: &Value,
+    input: &Arc<Value>,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
+    let parse = |input: Arc<Value>| items::parse_input(&input, "input");
+    let items = body_values::run_on(caller, Arc::clone(input), parse).await??;
     let mut messages = Vec::new();
-    for (index, item) in items::parse_input(input, "input")?.into_iter().enumerate() {
+    for (index, item) in items.into_iter().enumerate() {
         let param = format!("input[{index}]");
         match item {
             InputItem::Message(message) => messages.push(message),

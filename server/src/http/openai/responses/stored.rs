@@ -170,7 +170,7 @@ impl Beginning<'_> {
     }
 
     async fn put(&self, target: &Target) -> Result<PutResponse, ApiError> {
-        let options = merge_options(self.body, target.options.as_ref());
+        let options = merge_options(self.body, Some(&target.options));
         let identity = Identity {
             id: &response_id(self.id),
             created_at: now(),
@@ -275,7 +275,7 @@ impl Beginning<'_> {
         target: &Target,
         last: MessageId,
     ) -> Result<(TurnReader, TurnReader), Problem> {
-        let options = merge_options(self.body, target.options.as_ref());
+        let options = merge_options(self.body, Some(&target.options));
         let ask = pb::ChatRequest {
             conversation_id: target.id.to_string(),
             request_id: self.request_id.clone(),
