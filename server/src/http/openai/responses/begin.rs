@@ -8,10 +8,14 @@ use super::{
     run::{RunningResponse, UnstoredHistory},
     stored, unstored,
 };
-use crate::http::{
-    HttpState,
-    caller::HttpCaller,
-    openai::{body_values, errors::ApiError},
+use crate::{
+    failure::Failure,
+    http::{
+        HttpState,
+        caller::HttpCaller,
+        openai::{body_values, errors::ApiError},
+    },
+    poll_watchdog::{PollWatchdog, WatchedFuture},
 };
 
 /// How a create arrives.
@@ -53,13 +57,13 @@ pub(in crate::http) async fn begin(
                  continue it.",
             ));
         }
-        Box::pin(stored::begin(
-            state,
-            caller,
-            &body,
-            (key.as_deref(), digest),
-        ))
-        .await?
+        // A task of its own: a client that goes away must not leave a half of its input.
+        let (tracker, state, caller) = (&state.services.state.turns, state.clone(), caller.clone());
+        let begun = tracker.spawn(WatchedFuture::new(
+            PollWatchdog::for_task("begin_response"),
+            async move { stored::begin(&state, &caller, &body, (key.as_deref(), digest)).await },
+        ));
+        begun.await.map_err(|_| Failure::Panicked)??
     } else {
         Box::pin(unstored::begin(state, caller, &body, earlier)).await?
     };
