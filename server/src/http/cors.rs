@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use super::sse::LAST_EVENT_ID;
+use super::{openai, sse::LAST_EVENT_ID};
 use crate::cors_origins::{AllowedOrigins, CorsOrigins};
 
 /// How long a browser may cache the answer to a preflight request.
@@ -31,8 +31,17 @@ pub(super) fn layer(origins: &CorsOrigins) -> Option<CorsLayer> {
             header::CONTENT_TYPE,
             header::IF_MATCH,
             LAST_EVENT_ID,
+            openai::IDEMPOTENCY_KEY,
+            openai::CONVERSATION,
         ])
-        .expose_headers([header::ETAG, header::RETRY_AFTER])
+        .expose_headers([
+            header::ETAG,
+            header::RETRY_AFTER,
+            openai::RETRY_AFTER_MS,
+            openai::REQUEST_ID,
+            openai::CONVERSATION,
+            openai::IGNORED_PARAMETERS,
+        ])
         .max_age(PREFLIGHT_MAX_AGE);
     Some(layer)
 }

@@ -74,49 +74,9 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &HttpState) -> Result<Self, Problem> {
-        // Set by `Authorized`, after it has checked the verbs.
-        let caller = request.extensions().get::<Caller>().copied();
-        let caller = caller.ok_or_else(|| Problem::from(Failure::Auth(AuthError::NoCredential)))?;
-        let is_json = is_json(request.headers());
-        if request
-            .headers()
-            .get(header::CONTENT_ENCODING)
-            .is_some_and(|coding| coding != "identity")
-        {
-            let detail = "a body must have no Content-Encoding: the server does not decompress it";
-            return Err(Problem::malformed(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                detail,
-            ));
-        }
-        let size = request
-            .headers()
-            .get(header::CONTENT_LENGTH)
-            .and_then(|size| size.to_str().ok()?.parse().ok());
-        if size.is_some_and(|size: u64| size > REQUEST_BYTES as u64) {
-            return Err(Problem::too_large(REQUEST_BYTES));
-        }
-        let read = Bytes::from_request(request, state).await;
-        let bytes = read.map_err(|rejected| {
-            // `traffic::RequestBody` ends a body with a status.
-            let ended = find_cause::<Status>(&rejected);
-            match (rejected.status(), ended) {
-                (_, Some(status)) if status.code() == Code::DeadlineExceeded => Problem::too_slow(),
-                (_, Some(status)) => Problem::from(status.clone()),
-                (StatusCode::PAYLOAD_TOO_LARGE, None) => Problem::too_large(REQUEST_BYTES),
-                _ => Problem::malformed(StatusCode::BAD_REQUEST, "the body broke off"),
-            }
-        })?;
-        if bytes.is_empty() {
+        let Some((caller, bytes)) = read_json(request, state).await? else {
             return Ok(Self(None));
-        }
-        if !is_json {
-            let detail = "a body must come with Content-Type: application/json";
-            return Err(Problem::malformed(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                detail,
-            ));
-        }
+        };
         let is_long = cpu_pool::is_long(bytes.len(), 0);
         let read = state
             .services
@@ -126,6 +86,57 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T
             .await;
         read?.map(|body| Self(Some(body)))
     }
+}
+
+/// Reads a JSON body, which is not parsed yet. None: the request has none.
+pub(super) async fn read_json(
+    request: Request,
+    state: &HttpState,
+) -> Result<Option<(Caller, Bytes)>, Problem> {
+    // Set by `Authorized`, after it has checked the verbs.
+    let caller = request.extensions().get::<Caller>().copied();
+    let caller = caller.ok_or_else(|| Problem::from(Failure::Auth(AuthError::NoCredential)))?;
+    let is_json = is_json(request.headers());
+    if request
+        .headers()
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|coding| coding != "identity")
+    {
+        let detail = "a body must have no Content-Encoding: the server does not decompress it";
+        return Err(Problem::malformed(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            detail,
+        ));
+    }
+    let size = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|size| size.to_str().ok()?.parse().ok());
+    if size.is_some_and(|size: u64| size > REQUEST_BYTES as u64) {
+        return Err(Problem::too_large(REQUEST_BYTES));
+    }
+    let read = Bytes::from_request(request, state).await;
+    let bytes = read.map_err(|rejected| {
+        // `traffic::RequestBody` ends a body with a status.
+        let ended = find_cause::<Status>(&rejected);
+        match (rejected.status(), ended) {
+            (_, Some(status)) if status.code() == Code::DeadlineExceeded => Problem::too_slow(),
+            (_, Some(status)) => Problem::from(status.clone()),
+            (StatusCode::PAYLOAD_TOO_LARGE, None) => Problem::too_large(REQUEST_BYTES),
+            _ => Problem::malformed(StatusCode::BAD_REQUEST, "the body broke off"),
+        }
+    })?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if !is_json {
+        let detail = "a body must come with Content-Type: application/json";
+        return Err(Problem::malformed(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            detail,
+        ));
+    }
+    Ok(Some((caller, bytes)))
 }
 
 /// The first error of this type among the error and its sources.
@@ -166,7 +177,8 @@ fn is_no_enum_name(description: &str, body: &[u8]) -> bool {
     description.starts_with("expected value") && serde_json::from_slice::<IgnoredAny>(body).is_ok()
 }
 
-fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Parses a JSON object. If a field cannot be read, the problem names it.
+pub(super) fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // serde would also accept a list, and take its entries for the fields in their order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::malformed(

@@ -99,6 +99,28 @@ impl Store {
         db.release().await
     }
 
+    /// Deletes a response that has ended, if its turn has this request id. False: another response
+    /// has its id, or none.
+    pub async fn delete_ended_response(
+        &self,
+        caller: Caller,
+        id: Uuid,
+        request_id: &str,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let deleted = sqlx::query!(
+            "delete from ai_response
+             where tenant_id = $1 and response_id = $2 and request_id = $3 and ended_ts is not null",
+            caller.tenant().0,
+            id,
+            request_id,
+        )
+        .execute(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
     /// Deletes a response, except the only one of a conversation that was made for responses (see
     /// [`DeletedResponse`]). Its messages stay.
     pub async fn delete_response(

@@ -23,8 +23,10 @@ use crate::{
 
 /// The paths of this protocol.
 const PATH_PREFIX: &str = "/v1/";
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// Names the request in an answer.
+pub(in crate::http) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// How long a client should wait, in milliseconds.
+pub(in crate::http) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// The official clients repeat a request after 408, 409, 429 and 5xx unless this header is `false`.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 

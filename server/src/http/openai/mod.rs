@@ -9,9 +9,10 @@
 //! - `items`: items and messages, converted both ways; `ids`: the ids of conversations, responses
 //!   and items
 //! - `errors`: the error object
-//! - `request`: what requests have in common
+//! - `request`: what requests have in common; `body_values`: the memory of their bodies
 //! - `sealing`: the key of the codes in compactions
 
+mod body_values;
 mod chat_completions;
 mod compaction;
 mod conversations;
@@ -23,6 +24,10 @@ pub(super) mod request;
 mod responses;
 mod sealing;
 mod websocket;
+
+pub(super) use chat_completions::CONVERSATION;
+pub(super) use errors::{REQUEST_ID, RETRY_AFTER_MS};
+pub(super) use request::{IDEMPOTENCY_KEY, IGNORED_PARAMETERS};
 
 use super::Route;
 

@@ -10,15 +10,24 @@ use axum::{
 };
 use serde_json::{Map, Value};
 
-use super::{errors::ApiError, items::unsupported_value};
+use super::{body_values, errors::ApiError, items::unsupported_value};
 use crate::{
-    http::{extractors::JsonBody, state::HttpState},
+    http::{
+        extractors::{parse_body, read_json},
+        problem::Problem,
+        state::HttpState,
+    },
+    limits::cpu_pool,
     reason::Reason,
+    traffic::RequestMemory,
 };
 
 /// Names the parameters of a request that had no effect, because this server does not know them.
-const IGNORED_PARAMETERS: HeaderName = HeaderName::from_static("x-anneal-ignored-parameters");
-/// Names in this header.
+pub(in crate::http) const IGNORED_PARAMETERS: HeaderName =
+    HeaderName::from_static("x-anneal-ignored-parameters");
+/// Makes a request repeatable.
+pub(in crate::http) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Names in the header of ignored parameters.
 const IGNORED_NAMES: usize = 16;
 /// Bytes of each of these names.
 const IGNORED_NAME_BYTES: usize = 64;
@@ -43,23 +52,36 @@ impl FromRequest<HttpState> for ObjectBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &HttpState) -> Result<Self, ApiError> {
-        let read = JsonBody::<Map<String, Value>>::from_request(request, state).await;
-        let JsonBody(body) = read.map_err(|problem| {
-            let is_broken = problem.is(Reason::MalformedRequest) && problem.status() == 400;
-            let error = ApiError::from(problem);
-            if is_broken {
-                error.with_code("invalid_json")
-            } else {
-                error
-            }
-        })?;
-        Ok(Self(body.unwrap_or_default()))
+        let memory = request.extensions().get::<RequestMemory>().cloned();
+        let read = read_json(request, state).await.map_err(of_problem)?;
+        let Some((caller, bytes)) = read else {
+            return Ok(Self(Map::new()));
+        };
+        let is_long = cpu_pool::is_long(bytes.len(), 0);
+        let parse = move || {
+            body_values::reserve(&bytes, memory.as_ref())?;
+            parse_body(&bytes).map_err(of_problem)
+        };
+        let cpu = &state.services.state.cpu;
+        let parsed = cpu.run_if(is_long, caller.tenant(), parse).await?;
+        parsed.map(Self)
+    }
+}
+
+/// The error of a body that cannot be read.
+fn of_problem(problem: Problem) -> ApiError {
+    let is_broken = problem.is(Reason::MalformedRequest) && problem.status() == 400;
+    let error = ApiError::from(problem);
+    if is_broken {
+        error.with_code("invalid_json")
+    } else {
+        error
     }
 }
 
 /// The request id in the header `Idempotency-Key`; empty: the header is absent.
 pub(in crate::http) fn idempotency_key(headers: &HeaderMap) -> Result<String, ApiError> {
-    let Some(key) = headers.get("idempotency-key") else {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else {
         return Ok(String::new());
     };
     let key = key.to_str().map_err(|_| {

@@ -78,14 +78,19 @@ pub(super) async fn resume(
             .running_turns
             .join_or_start(http_caller.clone(), turn_request, state.closing.clone());
     match tokio::time::timeout(START_WAIT, reader.wait_for_start()).await {
-        // The question was withdrawn, the conversation has gone on or is deleted, or nothing may be
-        // asked of the model now: no answer is under way.
-        Ok(Err(problem)) if problem.status() < 500 => return Ok(nothing_to_resume()),
+        // The question was withdrawn, or the conversation has gone on or is deleted.
+        Ok(Err(problem)) if says_nothing_runs(problem.status()) => return Ok(nothing_to_resume()),
         Ok(Err(problem)) => return Err(problem),
         Ok(Ok(())) | Err(_) => {}
     }
     let turn_stream = TurnStream::new(reader, permit, proof);
     Ok(answer_stream::response(turn_stream, answer))
+}
+
+/// Whether a refusal with this status says that no answer is under way. Others say that the caller
+/// may not ask now.
+const fn says_nothing_runs(status: u16) -> bool {
+    matches!(status, 400 | 404 | 409 | 410 | 412 | 422)
 }
 
 fn nothing_to_resume() -> Response {

@@ -256,7 +256,7 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
         let request = request.header("access-control-request-method", "POST");
         let preflight = HttpResponse::send(request.header(
             "access-control-request-headers",
-            "content-type,last-event-id",
+            "content-type,last-event-id,idempotency-key,anneal-conversation",
         ))
         .await;
         assert_eq!(
@@ -269,6 +269,27 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
         );
         let missing_session =
             HttpResponse::send(web.request("GET", MISSING_SESSION).header("origin", origin)).await;
+        for (answer, list, names) in [
+            (
+                &preflight,
+                "access-control-allow-headers",
+                &["idempotency-key", "anneal-conversation"][..],
+            ),
+            (
+                &missing_session,
+                "access-control-expose-headers",
+                &[
+                    "x-request-id",
+                    "retry-after-ms",
+                    "anneal-conversation",
+                    "x-anneal-ignored-parameters",
+                ],
+            ),
+        ] {
+            let listed: Vec<&str> = answer.header(list).split(',').map(str::trim).collect();
+            let has_all = names.iter().all(|name| listed.contains(name));
+            assert!(has_all, "{origin}: {answer:?}");
+        }
         missing_session.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
         assert_eq!(
             missing_session.header("access-control-allow-origin"),

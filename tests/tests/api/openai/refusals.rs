@@ -185,3 +185,23 @@ async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing(
     .await;
     assert_error(&refused, 400, "items[1].role", "invalid_value");
 }
+
+#[tokio::test]
+async fn a_body_with_too_many_values_is_refused_and_one_with_thousands_of_messages_is_read() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    let objects = json!(vec![json!({"": 0}); 30_000]);
+    for path in [
+        CONVERSATIONS,
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/v1/chat/completions",
+    ] {
+        let refused = post(&web, path, &json!({"input": objects})).await;
+        assert_error(&refused, 400, "body", "invalid_value");
+    }
+    // It is read, and then refused for its own reason.
+    let many = json!({"items": vec![message("{[,"); 10_000]});
+    let refused = post(&web, CONVERSATIONS, &many).await;
+    assert_error(&refused, 400, "items", "array_above_max_length");
+}

@@ -201,6 +201,7 @@ async fn frames_that_are_refused_leave_the_connection_open() {
             "unsupported_parameter",
         ),
         (create(json!({"input": 1})), "invalid_type"),
+        (create(json!({"input": vec![0; 300_000]})), "invalid_value"),
     ] {
         socket.send(&frame).await;
         assert_refused(&socket.read_response().await, 400, code);

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Names the conversation of a request, and of an answer whose messages are stored.
-const CONVERSATION: HeaderName = HeaderName::from_static("anneal-conversation");
+pub(in crate::http) const CONVERSATION: HeaderName = HeaderName::from_static("anneal-conversation");
 
 /// The RPCs of this endpoint. Only `chat` is listed: its verbs, append and read, are enough for the
 /// other RPCs that are called.

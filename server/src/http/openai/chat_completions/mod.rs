@@ -26,6 +26,8 @@ mod stream;
 
 use axum::routing;
 
+pub(in crate::http) use create::CONVERSATION;
+
 use crate::http::Route;
 
 /// The routes of this module.

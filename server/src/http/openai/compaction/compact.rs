@@ -1,5 +1,7 @@
 //! POST /v1/responses/compact.
 
+use std::sync::Arc;
+
 use anneal_core::limits::FOCUS_BYTES;
 use anneal_proto::v1 as pb;
 use axum::{extract::State, response::Response};
@@ -36,7 +38,7 @@ impl EndpointRpcs for CompactInput {
 /// A request, read and checked.
 struct CompactBody<'v> {
     model: &'v str,
-    input: Option<&'v Value>,
+    input: Option<Arc<Value>>,
     previous_response_id: Option<&'v str>,
     instructions: &'v str,
     ignored: Vec<String>,
@@ -47,10 +49,11 @@ pub(super) async fn compact(
     State(state): State<HttpState>,
     Authorized(http_caller, _): Authorized<CompactInput>,
     _: QueryParams<NoParams>,
-    ObjectBody(body): ObjectBody,
+    ObjectBody(mut body): ObjectBody,
 ) -> Result<Response, ApiError> {
+    let input = body.remove("input").filter(|input| !input.is_null());
     let mut fields = Fields::of_object(&body, "");
-    let body = CompactBody::parse(&mut fields)?;
+    let body = CompactBody::parse(&mut fields, input)?;
     let window = Window::of(load_messages(&state, &http_caller, &body).await?);
     if window.is_empty() {
         let message = "must hold at least one item.";
@@ -82,11 +85,12 @@ pub(super) async fn compact(
 }
 
 impl<'v> CompactBody<'v> {
-    fn parse(fields: &mut Fields<'v>) -> Result<Self, ApiError> {
+    /// Parses the fields beside the input.
+    fn parse(fields: &mut Fields<'v>, input: Option<Value>) -> Result<Self, ApiError> {
         let model = fields.required_text("model")?;
         let body = Self {
             model,
-            input: fields.value("input"),
+            input: input.map(Arc::new),
             previous_response_id: fields.text("previous_response_id")?,
             instructions: fields.text("instructions")?.unwrap_or_default(),
             ignored: {
@@ -122,7 +126,7 @@ async fn load_messages(
         Some(id) => responses::load_history(state, caller, id).await?,
         None => Vec::new(),
     };
-    if let Some(input) = body.input {
+    if let Some(input) = &body.input {
         messages.extend(responses::read_input(caller, input).await?);
     }
     Ok(messages)
@@ -135,14 +139,13 @@ fn usage(cost: SummaryCost) -> Usage {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
-
     use super::*;
 
     fn refusal(body: &Value) -> Option<(String, String)> {
-        let empty = Map::new();
-        let mut fields = Fields::of_object(body.as_object().unwrap_or(&empty), "");
-        let error = CompactBody::parse(&mut fields).err()?.object();
+        let mut body = body.as_object().cloned().unwrap_or_default();
+        let input = body.remove("input");
+        let mut fields = Fields::of_object(&body, "");
+        let error = CompactBody::parse(&mut fields, input).err()?.object();
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
         Some((text("param"), text("code")))
     }

@@ -1,5 +1,6 @@
 //! Begins a response, stored or not.
 
+use anneal_core::digest;
 use serde_json::Value;
 
 use super::{
@@ -7,7 +8,15 @@ use super::{
     run::{RunningResponse, UnstoredHistory},
     stored, unstored,
 };
-use crate::http::{HttpState, caller::HttpCaller, openai::errors::ApiError};
+use crate::{
+    failure::Failure,
+    http::{
+        HttpState,
+        caller::HttpCaller,
+        openai::{body_values, errors::ApiError},
+    },
+    poll_watchdog::{PollWatchdog, WatchedFuture},
+};
 
 /// How a create arrives.
 pub(in crate::http) enum Medium<'a> {
@@ -29,8 +38,11 @@ pub(in crate::http) async fn begin(
     body: Value,
     medium: Medium<'_>,
 ) -> Result<RunningResponse, ApiError> {
-    let digest = anneal_core::digest::of_content(&body.to_string());
-    let body = CreateBody::parse(body)?;
+    let parse = |body: Value| {
+        let digest = digest::of_content(&body.to_string());
+        CreateBody::parse(body).map(|body| (digest, body))
+    };
+    let (digest, body) = body_values::run_on(caller, body, parse).await??;
     let ignored = body.ignored.clone();
     let (key, earlier) = match medium {
         Medium::Http { idempotency_key } => (idempotency_key, None),
@@ -45,13 +57,13 @@ pub(in crate::http) async fn begin(
                  continue it.",
             ));
         }
-        Box::pin(stored::begin(
-            state,
-            caller,
-            &body,
-            (key.as_deref(), digest),
-        ))
-        .await?
+        // A task of its own: a client that goes away must not leave a half of its input.
+        let (tracker, state, caller) = (&state.services.state.turns, state.clone(), caller.clone());
+        let begun = tracker.spawn(WatchedFuture::new(
+            PollWatchdog::for_task("begin_response"),
+            async move { stored::begin(&state, &caller, &body, (key.as_deref(), digest)).await },
+        ));
+        begun.await.map_err(|_| Failure::Panicked)??
     } else {
         Box::pin(unstored::begin(state, caller, &body, earlier)).await?
     };

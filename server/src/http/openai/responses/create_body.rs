@@ -1,6 +1,6 @@
 //! The body of a create: what is honoured, and what is refused by name.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use anneal_core::caller::ConversationId;
 use anneal_proto::v1::{self as pb, response_format};
@@ -29,7 +29,7 @@ const LIST_VALUES: usize = 16;
 pub(super) struct CreateBody {
     pub(super) model: Option<String>,
     /// A text or a list of items, not read yet.
-    input: Option<Value>,
+    input: Option<Arc<Value>>,
     pub(super) instructions: Option<String>,
     pub(super) origin: Origin,
     pub(super) background: bool,
@@ -72,8 +72,8 @@ pub(super) struct TextOptions {
     /// Whether `text.verbosity` was given, as its only accepted value.
     pub(super) has_verbosity: bool,
     pub(super) effort: pb::ReasoningEffort,
-    /// Whether `reasoning.summary` was given, as its only accepted value.
-    pub(super) has_reasoning_summary: bool,
+    /// Paths of options that have no effect.
+    pub(super) ignored: Vec<String>,
     pub(super) max_output_tokens: Option<u64>,
     pub(super) temperature: Option<f32>,
     pub(super) top_p: Option<f32>,
@@ -97,9 +97,9 @@ impl CreateBody {
         check_include(&mut body)?;
         // How the answer is sent is not a matter of the turn.
         body.flag("stream")?;
-        let read = Self {
+        let mut read = Self {
             model: body.text("model")?,
-            input: body.take("input"),
+            input: body.take("input").map(Arc::new),
             instructions: body.text("instructions")?,
             origin: Origin::take(&mut body)?,
             background: body.flag("background")?.unwrap_or(false),
@@ -111,12 +111,15 @@ impl CreateBody {
             labels: Labels::take(&mut body)?,
             ignored: body.into_unknown(),
         };
+        let of_tools = std::mem::take(&mut read.tools.ignored);
+        let of_options = std::mem::take(&mut read.options.ignored);
+        read.ignored.extend(of_tools.into_iter().chain(of_options));
         read.check()?;
         Ok(read)
     }
 
     /// The input. Fails if there is none.
-    pub(super) fn input(&self) -> Result<&Value, ApiError> {
+    pub(super) fn input(&self) -> Result<&Arc<Value>, ApiError> {
         let input = self.input.as_ref();
         input.ok_or_else(|| ApiError::missing_parameter("input"))
     }
@@ -374,7 +377,9 @@ impl TextOptions {
                     "The supported value is 'auto'.",
                 ));
             }
-            self.has_reasoning_summary |= summary.is_some();
+            if summary.is_some() {
+                self.ignored.push(reasoning.path(name));
+            }
         }
         reasoning.refuse_unknown()
     }

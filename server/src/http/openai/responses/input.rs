@@ -1,14 +1,19 @@
 //! The input of a response: its items as messages, and what of them the turn answers.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use anneal_core::caller::ConversationId;
+use anneal_core::{
+    caller::ConversationId,
+    limits::{REQUEST_BYTES, UNSTORED_MESSAGES},
+};
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _, part::Part};
+use prost::Message as _;
 use serde_json::Value;
 
 use crate::http::{
     caller::HttpCaller,
     openai::{
+        body_values,
         errors::ApiError,
         ids::{ItemId, conversation_id},
         items::{self, InputItem},
@@ -16,6 +21,11 @@ use crate::http::{
     },
 };
 
+/// Most items of the input that only name an item, and most bytes of what they name.
+const REFERENCES: usize = 100;
+const REFERENCED_BYTES: usize = REQUEST_BYTES;
+/// Most bytes of a stored conversation that is sent without being stored: four requests' worth.
+const HISTORY_BYTES: usize = 4 * REQUEST_BYTES;
 /// Most messages that one turn answers.
 const QUESTION_MESSAGES: usize = 100;
 /// Messages of a page of a conversation, and most pages in which a call is looked for.
@@ -25,10 +35,12 @@ const PAGES: usize = 10;
 /// The messages of the input, in order. Items that are only named are read from the store.
 pub(in crate::http::openai) async fn read(
     caller: &HttpCaller,
-    input: &Value,
+    input: &Arc<Value>,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
+    let parse = |input: Arc<Value>| items::parse_input(&input, "input");
+    let items = body_values::run_on(caller, Arc::clone(input), parse).await??;
     let mut messages = Vec::new();
-    for (index, item) in items::parse_input(input, "input")?.into_iter().enumerate() {
+    for (index, item) in items.into_iter().enumerate() {
         let param = format!("input[{index}]");
         match item {
             InputItem::Message(message) => messages.push(message),
@@ -173,13 +185,14 @@ pub(super) fn refuse_results(missing: &BTreeSet<String>) -> Result<(), ApiError>
     }
 }
 
-/// The messages of a conversation up to `last`, as a request has them.
+/// The messages of a conversation up to `last`, as a request has them. Fails if they are too many
+/// or too large to be sent without being stored.
 pub(super) async fn load_messages(
     caller: &HttpCaller,
     conversation: ConversationId,
     last: i64,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
-    let mut messages = Vec::new();
+    let (mut messages, mut bytes) = (Vec::new(), 0);
     let mut page_token = String::new();
     loop {
         let ask = pb::ListMessagesRequest {
@@ -197,7 +210,19 @@ pub(super) async fn load_messages(
             .messages
             .into_iter()
             .filter(|message| message.message_id <= last);
+        let first_new = messages.len();
         messages.extend(standing.map(pb::NewMessage::from));
+        bytes += messages[first_new..]
+            .iter()
+            .map(pb::NewMessage::encoded_len)
+            .sum::<usize>();
+        if messages.len() > UNSTORED_MESSAGES || bytes > HISTORY_BYTES {
+            return Err(ApiError::invalid(
+                "previous_response_id",
+                Some("context_length_exceeded"),
+                "What came before is too long to be sent without being stored.",
+            ));
+        }
         page_token = listed.next_page_token;
         if is_over || page_token.is_empty() {
             return Ok(messages);

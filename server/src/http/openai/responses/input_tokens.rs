@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{
     create_body::{CreateBody, Origin, no_previous_response},
     input::{self, no_conversation},
-    parameters::merge_options,
+    parameters::{inherited_options, merge_options},
     record::Record,
     target::Point,
 };
@@ -29,7 +29,7 @@ use crate::{
         caller::{Authorized, EndpointRpcs, HttpCaller},
         extractors::{NoParams, QueryParams},
         json,
-        openai::{errors::ApiError, ids::response_id, request::ObjectBody},
+        openai::{body_values, errors::ApiError, ids::response_id, request::ObjectBody},
     },
     verbs::Rpc,
 };
@@ -55,7 +55,8 @@ pub(super) async fn count_input_tokens(
     _: QueryParams<NoParams>,
     ObjectBody(body): ObjectBody,
 ) -> Result<Response, ApiError> {
-    let body = CreateBody::parse(Value::Object(body))?;
+    let body = Value::Object(body);
+    let body = body_values::run_on(&http_caller, body, CreateBody::parse).await??;
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,
         Err(missing) if body.origin == Origin::Nothing => return Err(missing),
@@ -114,7 +115,8 @@ async fn count_context(
     let built = caller.services.build_context(caller.request(ask)).await;
     let context = built.map_err(not_found)?.into_parts().1.total_tokens;
     let encoding = encoding_of(body);
-    let tools = estimate_tools(body, conversation.chat_options.as_ref(), encoding)?;
+    let inherited = inherited_options(&caller.services.state.settings.get(), &conversation)?;
+    let tools = estimate_tools(body, Some(&inherited), encoding)?;
     Ok(context + estimate_messages(&messages, encoding)? + tools)
 }
 

@@ -1,7 +1,10 @@
 //! The response object: what of a request an answer shows, and the forms of the object while the
 //! turn runs and after its end.
 
-use anneal_proto::v1::{self as pb, response_format};
+use anneal_proto::{
+    convert::chat_options,
+    v1::{self as pb, response_format},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -10,7 +13,10 @@ use super::{
     outcome::{Outcome, Status},
     tools::{ToolRule, show_choice, show_tools},
 };
-use crate::http::openai::ids;
+use crate::{
+    http::openai::{errors::ApiError, ids},
+    settings::ReloadableSettings,
+};
 
 /// What is kept of a request: what its answers show.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,7 +36,7 @@ pub(super) struct Identity<'a> {
 
 impl ShownRequest {
     /// What answers show of this request. `options`: those of the turn, which may come from the
-    /// conversation.
+    /// conversation and its agent.
     pub(super) fn new(
         identity: &Identity<'_>,
         body: &CreateBody,
@@ -68,7 +74,7 @@ impl ShownRequest {
             "temperature": show_number(options.temperature.unwrap_or(1.0)),
             "reasoning": {
                 "effort": show_effort(options.reasoning_effort()),
-                "summary": body.options.has_reasoning_summary.then_some("auto"),
+                "summary": null,
             },
             "usage": null,
             "max_output_tokens": options.max_output_tokens,
@@ -138,22 +144,34 @@ impl ShownRequest {
     }
 }
 
-/// The options of a turn: those of the request, over those of its conversation.
+/// The options that the turns of a conversation inherit: its own, over those of its agent.
+pub(super) fn inherited_options(
+    settings: &ReloadableSettings,
+    conversation: &pb::Conversation,
+) -> Result<pb::ChatOptions, ApiError> {
+    let own = conversation.chat_options.clone().unwrap_or_default();
+    let own = chat_options::parse("chat_options", own)?;
+    let agent = settings.agents.get(&conversation.agent_id);
+    let agent = agent.map(|agent| agent.chat.options()).unwrap_or_default();
+    Ok(own.over(agent).into())
+}
+
+/// The options of a turn: those of the request, over those that it inherits.
 pub(super) fn merge_options(
     body: &CreateBody,
-    conversation: Option<&pb::ChatOptions>,
+    inherited: Option<&pb::ChatOptions>,
 ) -> pb::ChatOptions {
-    let inherited = conversation.cloned().unwrap_or_default();
+    let inherited = inherited.cloned().unwrap_or_default();
     let own = &body.options;
     let format = own.format.clone();
     let effort = match own.effort {
         pb::ReasoningEffort::Unspecified => inherited.reasoning_effort,
         effort => effort.into(),
     };
-    let tools = if body.tools.tools.is_empty() {
-        inherited.tools
-    } else {
+    let tools = if body.tools.is_given {
         body.tools.tools.clone()
+    } else {
+        inherited.tools
     };
     let choice = body.tools.choice.as_ref().map(|choice| pb::ToolChoice {
         choice: Some(choice.sent.clone()),
@@ -191,7 +209,7 @@ fn show_text(format: Option<&pb::ResponseFormat>, has_verbosity: bool) -> Value 
         Some(response_format::Format::JsonSchema(schema)) => json!({
             "type": "json_schema",
             "name": schema.name,
-            "description": null,
+            "description": description_of(&schema.schema),
             "schema": null,
             "strict": schema.strict,
         }),
@@ -201,6 +219,12 @@ fn show_text(format: Option<&pb::ResponseFormat>, has_verbosity: bool) -> Value 
         text["verbosity"] = json!("medium");
     }
     text
+}
+
+/// The description in a schema, where that of the format is passed on.
+fn description_of(schema: &str) -> Option<String> {
+    let schema: Value = serde_json::from_str(schema).ok()?;
+    Some(schema.get("description")?.as_str()?.to_owned())
 }
 
 fn show_effort(effort: pb::ReasoningEffort) -> Option<&'static str> {
@@ -218,7 +242,10 @@ fn show_effort(effort: pb::ReasoningEffort) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::chat_options::ToolChoice;
+
     use super::*;
+    use crate::settings::AgentSettings;
 
     fn shown(body: Value, inherited: Option<&pb::ChatOptions>) -> Value {
         let body = CreateBody::parse(body).expect("is valid");
@@ -256,5 +283,39 @@ mod tests {
         assert_eq!(object["top_p"], json!(0.3));
         assert_eq!(object["tools"][0]["name"], "look");
         assert_eq!(object["max_output_tokens"], Value::Null);
+    }
+
+    #[test]
+    fn a_conversation_s_options_lie_over_those_of_its_agent() {
+        let mut settings = ReloadableSettings::default();
+        let mut agent = AgentSettings::default();
+        agent.chat.temperature = Some(0.5);
+        agent.chat.top_p = Some(0.25);
+        agent.chat.tool_choice = Some(ToolChoice::Required);
+        settings.agents.insert("cook".into(), agent);
+        let conversation = pb::Conversation {
+            agent_id: "cook".into(),
+            chat_options: Some(pb::ChatOptions {
+                top_p: Some(0.75),
+                tools: vec![pb::Tool {
+                    name: "look".into(),
+                    ..pb::Tool::default()
+                }],
+                ..pb::ChatOptions::default()
+            }),
+            ..pb::Conversation::default()
+        };
+        let inherited = inherited_options(&settings, &conversation).expect("is valid");
+        let object = shown(json!({"input": "hi"}), Some(&inherited));
+        assert_eq!(object["temperature"], json!(0.5));
+        assert_eq!(object["top_p"], json!(0.75));
+        assert_eq!(object["tools"][0]["name"], "look");
+        assert_eq!(object["tool_choice"], "required");
+        let other = pb::Conversation {
+            agent_id: "baker".into(),
+            ..conversation
+        };
+        let inherited = inherited_options(&settings, &other).expect("is valid");
+        assert_eq!((inherited.temperature, inherited.top_p), (None, Some(0.75)));
     }
 }

@@ -177,27 +177,35 @@ impl Record {
     }
 
     /// Stores how the response has ended, unless an end is stored already. Returns the stored end.
-    /// Of a failed or cancelled response no message stays.
+    /// Of a response that ends without output no message stays; messages that other clients have
+    /// appended meanwhile do.
     pub(super) async fn end(
         &mut self,
         answer: Option<MessageId>,
         outcome: Outcome,
     ) -> Result<Outcome, ApiError> {
-        if !outcome.status.has_output() {
-            let last = answer.max(self.row.question_last_id);
-            self.withdraw_input(last).await;
-        }
+        let question = self.row.question_last_id;
         let end = ResponseEnd {
             answer: answer.filter(|_| outcome.status.has_output()),
             outcome: serde_json::to_string(&outcome).map_err(|_| Failure::Panicked)?,
         };
-        if self.store_end(&end).await? {
+        let ended = if self.store_end(&end).await? {
             self.row.answer_message_id = end.answer;
             self.row.outcome = Some(end.outcome);
-            return Ok(outcome);
+            outcome
+        } else {
+            // Another end has come first.
+            self.reload().await?;
+            self.stored_outcome().unwrap_or(outcome)
+        };
+        if !ended.status.has_output() {
+            self.withdraw_input(self.row.question_last_id.or(question))
+                .await;
+            if let Some(answer) = answer {
+                self.withdraw((answer, answer)).await;
+            }
         }
-        self.reload().await?;
-        Ok(self.stored_outcome().unwrap_or(outcome))
+        Ok(ended)
     }
 
     async fn store_end(&self, end: &ResponseEnd) -> Result<bool, ApiError> {
@@ -216,29 +224,47 @@ impl Record {
         }
     }
 
-    /// Withdraws the messages of the response up to `last`. A failure is only logged.
+    /// Withdraws the input of the response, which ends with `last`.
     pub(super) async fn withdraw_input(&self, last: Option<MessageId>) {
-        let first = self.row.after_message_id.0 + 1;
-        let Some(last) = last.filter(|last| last.0 >= first) else {
-            return;
-        };
+        let first = MessageId(self.row.after_message_id.0 + 1);
+        if let Some(last) = last.filter(|last| *last >= first) {
+            self.withdraw((first, last)).await;
+        }
+    }
+
+    /// Withdraws messages, and tries again while the database is unavailable. Other failures are
+    /// only logged.
+    async fn withdraw(&self, (first, last): (MessageId, MessageId)) {
         let ask = pb::WithdrawMessagesRequest {
             conversation_id: self.row.conversation_id.to_string(),
             range: Some(pb::IdRange {
-                first_message_id: first,
+                first_message_id: first.0,
                 last_message_id: last.0,
             }),
             // The call that an output answers belongs to the response before.
             keep_tool_pairs_apart: true,
             ..pb::WithdrawMessagesRequest::default()
         };
-        let ask = self.caller.request(ask);
-        if let Err(status) = self.caller.services.withdraw_messages(ask).await {
-            warn!(
-                conversation.id = %self.row.conversation_id,
-                "could not withdraw the input of a response that has failed: {:?}",
-                status.code()
+        let mut pauses = END_RETRIES.into_iter();
+        loop {
+            let ask = self.caller.request(ask.clone());
+            let Err(status) = self.caller.services.withdraw_messages(ask).await else {
+                return;
+            };
+            let may_pass = matches!(
+                status.code(),
+                tonic::Code::Unavailable | tonic::Code::ResourceExhausted
             );
+            match pauses.next().filter(|_| may_pass) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => {
+                    return warn!(
+                        conversation.id = %self.row.conversation_id,
+                        "could not withdraw messages of a response that has failed: {:?}",
+                        status.code()
+                    );
+                }
+            }
         }
     }
 
@@ -357,6 +383,28 @@ impl Record {
             Err(Failure::Store(StoreError::MessageWithdrawn(_))) => Ok(None),
             Err(failure) => Err(failure.into()),
         }
+    }
+
+    /// Deletes a response that has failed, so that its key can be used again. Its conversation goes,
+    /// too, if nothing is in it. A response that has taken its place meanwhile stays.
+    pub(super) async fn discard_failed(&self) -> Result<(), ApiError> {
+        let store = &self.state.services.state.store;
+        let (caller, row) = (self.caller.caller, &self.row);
+        let deleted = store
+            .delete_ended_response(caller, row.response_id, &row.request_id)
+            .await
+            .map_err(Failure::from)?;
+        if deleted && row.is_chain {
+            let emptied = store.delete_empty_conversation(caller, row.conversation_id);
+            if let Err(error) = emptied.await {
+                store.log_failure(&error, || {
+                    warn!(
+                        "could not delete the conversation of a response that has failed: {error}"
+                    );
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Deletes the conversation of a response that could not begin, or the response alone.

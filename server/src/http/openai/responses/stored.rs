@@ -65,7 +65,7 @@ pub(super) async fn begin(
         match record.settle().await? {
             // It has left nothing, so it is tried again. Its turn is another one.
             Settled::Ended(outcome) if outcome.status == Status::Failed => {
-                record.discard(false).await;
+                record.discard_failed().await?;
                 request_id = format!("{request_id}/{}", Uuid::new_v4().as_simple());
             }
             Settled::Ended(_) | Settled::Running(_) => return Ok(join(record, None)),
@@ -170,7 +170,7 @@ impl Beginning<'_> {
     }
 
     async fn put(&self, target: &Target) -> Result<PutResponse, ApiError> {
-        let options = merge_options(self.body, target.options.as_ref());
+        let options = merge_options(self.body, Some(&target.options));
         let identity = Identity {
             id: &response_id(self.id),
             created_at: now(),
@@ -224,7 +224,12 @@ impl Beginning<'_> {
         (target, attempt): (&Target, usize),
     ) -> Result<RunningResponse, Problem> {
         let mut last = target.after;
-        let started = match self.append_earlier(target, attempt, &mut last).await {
+        let appended = self.append_earlier(target, attempt, &mut last).await;
+        if last > target.after {
+            // If this process dies, the row says which messages are the response's.
+            record.clone().note_question(last).await;
+        }
+        let started = match appended {
             Ok(()) => self.start_turn(target, last).await,
             Err(refusal) => Err(refusal),
         };
@@ -275,7 +280,7 @@ impl Beginning<'_> {
         target: &Target,
         last: MessageId,
     ) -> Result<(TurnReader, TurnReader), Problem> {
-        let options = merge_options(self.body, target.options.as_ref());
+        let options = merge_options(self.body, Some(&target.options));
         let ask = pb::ChatRequest {
             conversation_id: target.id.to_string(),
             request_id: self.request_id.clone(),

@@ -15,6 +15,7 @@ use prost_types::FieldMask;
 use super::{
     create_body::{CreateBody, Origin, Reduction},
     input::no_conversation,
+    parameters::inherited_options,
     record::Record,
 };
 use crate::http::{caller::HttpCaller, openai::errors::ApiError};
@@ -32,8 +33,8 @@ pub(super) struct Target {
     pub(super) is_chain: bool,
     /// Whether it was made for this response.
     pub(super) is_new: bool,
-    /// The options of its turns.
-    pub(super) options: Option<pb::ChatOptions>,
+    /// The options that its turns inherit.
+    pub(super) options: pb::ChatOptions,
     /// The model of its policy.
     pub(super) model: Option<String>,
     pub(super) on_overflow: pb::OnOverflow,
@@ -140,7 +141,7 @@ async fn find_conversation(
 ) -> Result<Target, ApiError> {
     let conversation = get(caller, id).await?;
     let reduces = conversation.policy.as_ref().is_some_and(asks_for_reduction);
-    let mut target = target_of(body, conversation)?;
+    let mut target = target_of(caller, body, conversation)?;
     if reduces {
         target.on_overflow = pb::OnOverflow::Reduce;
     }
@@ -184,7 +185,7 @@ async fn find_end_of_chain(
         }
     }
     set_policy(caller, body, &mut conversation).await?;
-    let target = target_of(body, conversation)?;
+    let target = target_of(caller, body, conversation)?;
     Ok(Some(Target {
         is_chain: true,
         ..target
@@ -205,7 +206,7 @@ async fn create(
         .services
         .create_conversation(caller.request(ask))
         .await?;
-    let target = target_of(body, created.into_inner())?;
+    let target = target_of(caller, body, created.into_inner())?;
     Ok(Target {
         is_chain: true,
         is_new: true,
@@ -233,7 +234,7 @@ async fn fork(
     if point.is_chain {
         set_policy(caller, body, &mut forked).await?;
     }
-    let target = target_of(body, forked)?;
+    let target = target_of(caller, body, forked)?;
     Ok(Target {
         is_chain: true,
         is_new: true,
@@ -270,14 +271,19 @@ async fn set_policy(
     Ok(())
 }
 
-fn target_of(body: &CreateBody, conversation: pb::Conversation) -> Result<Target, ApiError> {
+fn target_of(
+    caller: &HttpCaller,
+    body: &CreateBody,
+    conversation: pb::Conversation,
+) -> Result<Target, ApiError> {
+    let options = inherited_options(&caller.services.state.settings.get(), &conversation)?;
     let model = conversation.policy.unwrap_or_default().model;
     Ok(Target {
         id: parse::conversation_id(&conversation.conversation_id)?,
         after: MessageId(conversation.message_count),
         is_chain: false,
         is_new: false,
-        options: conversation.chat_options,
+        options,
         model: (!model.is_empty()).then_some(model),
         on_overflow: body.reduction.on_overflow(),
     })

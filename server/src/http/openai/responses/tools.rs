@@ -19,8 +19,12 @@ const ONLY_FUNCTIONS: &str = "Supported are tools of the type 'function'.";
 #[derive(Debug, Default, Clone)]
 pub(super) struct ToolSettings {
     pub(super) tools: Vec<pb::Tool>,
+    /// Whether the request has a list of tools, which may be empty.
+    pub(super) is_given: bool,
     /// None: the request does not say.
     pub(super) choice: Option<ToolChoice>,
+    /// Paths of fields of tools that have no effect.
+    pub(super) ignored: Vec<String>,
 }
 
 /// How the model chooses among tools.
@@ -44,18 +48,24 @@ pub(super) struct ToolRule {
 impl ToolSettings {
     /// Takes `tools` and `tool_choice` from a request.
     pub(super) fn take(body: &mut Fields) -> Result<Self, ApiError> {
-        let tools = body.list("tools", TOOLS)?.unwrap_or_default();
-        let tools: Vec<pb::Tool> = tools
-            .into_iter()
-            .enumerate()
-            .map(|(index, tool)| parse_tool(&format!("tools[{index}]"), tool))
-            .collect::<Result<_, _>>()?;
+        let given = body.list("tools", TOOLS)?;
+        let is_given = given.is_some();
+        let mut ignored = Vec::new();
+        let mut tools = Vec::new();
+        for (index, tool) in given.into_iter().flatten().enumerate() {
+            tools.push(parse_tool(&format!("tools[{index}]"), tool, &mut ignored)?);
+        }
         let choice = body
             .take("tool_choice")
             .map(parse_choice)
             .transpose()?
             .filter(|choice| !tools.is_empty() || !is_auto(&choice.sent));
-        let settings = Self { tools, choice };
+        let settings = Self {
+            tools,
+            is_given,
+            choice,
+            ignored,
+        };
         settings.check_names()?;
         Ok(settings)
     }
@@ -169,7 +179,8 @@ fn is_auto(choice: &tool_choice::Choice) -> bool {
     *choice == tool_choice::Choice::Mode(tool_choice::Mode::Auto.into())
 }
 
-fn parse_tool(path: &str, tool: Value) -> Result<pb::Tool, ApiError> {
+/// Parses a tool. Adds the paths of its fields that have no effect to `ignored`.
+fn parse_tool(path: &str, tool: Value, ignored: &mut Vec<String>) -> Result<pb::Tool, ApiError> {
     let mut tool = Fields::of_value(path, tool)?;
     let kind = tool.required_text("type")?;
     if kind != "function" {
@@ -189,7 +200,10 @@ fn parse_tool(path: &str, tool: Value) -> Result<pb::Tool, ApiError> {
             ));
         }
     };
-    tool.flag("strict")?;
+    if tool.flag("strict")? == Some(true) {
+        ignored.push(tool.path("strict"));
+    }
+    ignored.extend(tool.into_unknown());
     Ok(pb::Tool {
         name,
         description,

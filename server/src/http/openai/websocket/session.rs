@@ -9,7 +9,9 @@ use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until, timeout};
+use tokio::time::{
+    Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until, timeout,
+};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -26,6 +28,7 @@ use crate::{
         HttpState,
         caller::HttpCaller,
         openai::{
+            body_values,
             errors::ApiError,
             responses::{Medium, RunningResponse, UnstoredHistory, begin},
         },
@@ -49,6 +52,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const MAX_SILENCE: Duration = Duration::from_secs(90);
 /// How long the client may take to answer that the connection is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the client may take to read an event once the server stops.
+const SEND_TIMEOUT_AT_STOP: Duration = Duration::from_secs(2);
 /// Most bytes of the newest response and its input that a connection remembers.
 const HISTORY_BYTES: usize = 4 * REQUEST_BYTES;
 
@@ -108,6 +113,8 @@ struct Interruptions {
     credential_check: Option<AbortOnDropHandle<Failure>>,
     /// Cancelled when the slot of the connection is needed.
     close: CancellationToken,
+    /// Cancelled when the server stops. A response goes on then, for a client that reads it.
+    stopping: CancellationToken,
 }
 
 impl Session {
@@ -121,6 +128,7 @@ impl Session {
             let check = async move { proof.wait_until_invalid().await };
             AbortOnDropHandle::new(tokio::spawn(check))
         });
+        let stopping = state.closing.clone();
         let now = Instant::now();
         let mut pings = interval_at(now + PING_INTERVAL, PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,6 +139,7 @@ impl Session {
                 interruptions: Interruptions {
                     credential_check,
                     close: slot.as_ref().map(SlotRef::close_token).unwrap_or_default(),
+                    stopping,
                 },
                 pings,
                 began: now,
@@ -186,16 +195,16 @@ impl Session {
             () = state.closing.cancelled() => Err(End::Stopping),
             () = sleep_until(oldest) => Err(End::TooOld),
             received = inbox.receive(socket) => received,
-            _ = watch.pings.tick() => inbox.ping(socket).await,
+            _ = watch.pings.tick() => inbox.ping(socket, &mut watch.interruptions).await,
         }
     }
 
     /// Runs the response that a frame asks for.
     async fn serve_frame(&mut self, socket: &mut Socket, frame: Frame) -> Result<(), End> {
         let _in_flight = self.slot.as_ref().map(SlotRef::begin_call);
-        let body = match self.read(frame.text).await {
+        let body = match self.read(frame.text, frame.memory.clone()).await {
             Ok(body) => body,
-            Err(error) => return send(socket, &frame::error(&error)).await,
+            Err(error) => return self.send(socket, &frame::error(&error)).await,
         };
         let earlier_id = self
             .earlier
@@ -205,7 +214,7 @@ impl Session {
         let begun = self.begin(body, frame.memory).await?;
         let has_completed = match begun {
             Err(error) => {
-                send(socket, &frame::error(&error)).await?;
+                self.send(socket, &frame::error(&error)).await?;
                 false
             }
             Ok(mut running) => {
@@ -223,7 +232,11 @@ impl Session {
     }
 
     /// Reads the body of a frame.
-    async fn read(&self, text: Option<Utf8Bytes>) -> Result<Map<String, Value>, ApiError> {
+    async fn read(
+        &self,
+        text: Option<Utf8Bytes>,
+        memory: RequestMemory,
+    ) -> Result<Map<String, Value>, ApiError> {
         let tenant = self.caller.caller.tenant();
         self.inbox.meter.admit_call(tenant)?;
         let text = text.ok_or_else(|| {
@@ -232,8 +245,11 @@ impl Session {
         })?;
         let is_long = cpu_pool::is_long(text.len(), 0);
         let cpu = &self.state.services.state.cpu;
-        cpu.run_if(is_long, tenant, move || frame::parse(&text))
-            .await?
+        let parse = move || {
+            body_values::reserve(text.as_bytes(), Some(&memory))?;
+            frame::parse(&text)
+        };
+        cpu.run_if(is_long, tenant, parse).await?
     }
 
     /// Begins a response.
@@ -263,16 +279,21 @@ impl Session {
             let Some(event) = self.next_event(socket, running).await? else {
                 // The last event ends the loop, so there was none.
                 let error = ApiError::from(Failure::Panicked);
-                send(socket, &frame::error(&error)).await?;
+                self.send(socket, &frame::error(&error)).await?;
                 return Ok(false);
             };
-            send(socket, &event).await?;
+            self.send(socket, &event).await?;
             if frame::is_last(&event) {
                 let kind = event["type"].as_str().unwrap_or_default();
                 let has_completed = matches!(kind, "response.completed" | "response.incomplete");
                 return Ok(has_completed);
             }
         }
+    }
+
+    async fn send(&mut self, socket: &mut Socket, frame: &Value) -> Result<(), End> {
+        let message = Message::text(frame.to_string());
+        self.watch.interruptions.send(socket, message).await
     }
 
     /// The next event. Frames that arrive meanwhile are queued.
@@ -291,7 +312,7 @@ impl Session {
                 end = watch.interruptions.next() => return Err(end),
                 event = &mut next => return Ok(event),
                 received = inbox.receive(socket), if has_room => received?,
-                _ = watch.pings.tick() => inbox.ping(socket).await?,
+                _ = watch.pings.tick() => inbox.ping(socket, &mut watch.interruptions).await?,
             }
         }
     }
@@ -329,13 +350,17 @@ impl Inbox {
 
     /// Sends a ping, unless the client has answered none for long. While the queue is full its
     /// answers are not read.
-    async fn ping(&mut self, socket: &mut Socket) -> Result<(), End> {
+    async fn ping(
+        &mut self,
+        socket: &mut Socket,
+        interruptions: &mut Interruptions,
+    ) -> Result<(), End> {
         let is_read = self.queue.len() < QUEUED_FRAMES;
         if is_read && self.last_heard.elapsed() > MAX_SILENCE {
             return Err(End::Gone);
         }
         let ping = Message::Ping(Vec::new().into());
-        socket.send(ping).await.map_err(|_| End::Gone)
+        interruptions.send(socket, ping).await
     }
 }
 
@@ -353,17 +378,27 @@ impl Interruptions {
             () = self.close.cancelled() => End::Evicted,
         }
     }
-}
 
-async fn send(socket: &mut Socket, frame: &Value) -> Result<(), End> {
-    let sent = socket.send(Message::text(frame.to_string())).await;
-    sent.map_err(|_| End::Gone)
+    /// Sends a message. A client that does not read it does not keep the connection from ending.
+    async fn send(&mut self, socket: &mut Socket, message: Message) -> Result<(), End> {
+        let stopping = self.stopping.clone();
+        let stops = async move {
+            stopping.cancelled().await;
+            sleep(SEND_TIMEOUT_AT_STOP).await;
+        };
+        tokio::select! {
+            biased;
+            end = self.next() => Err(end),
+            sent = socket.send(message) => sent.map_err(|_| End::Gone),
+            () = stops => Err(End::Stopping),
+        }
+    }
 }
 
 /// Says why the connection ends, and waits until the client has closed it, too.
 async fn close(mut socket: Socket, end: End) {
     if let Some(frame) = end.frame() {
-        let _ = send(&mut socket, &frame).await;
+        let _ = socket.send(Message::text(frame.to_string())).await;
     }
     let Some(code) = end.close_code() else {
         return;

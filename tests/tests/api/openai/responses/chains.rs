@@ -1,6 +1,8 @@
 //! A response continues another one, or a conversation.
 
-use anneal_testkit::{HttpResponse, Say, Script, ScriptedModel, TestApp};
+use anneal_core::chat_options::ToolChoice;
+use anneal_server::{AgentSettings, Agents};
+use anneal_testkit::{HttpResponse, Say, Script, ScriptedModel, TestApp, pb};
 use serde_json::{Value, json};
 
 use super::{RESPONSES, create, id_of, retrieve, text_of, tool};
@@ -152,4 +154,52 @@ async fn the_input_may_hold_earlier_answers() {
         ]});
         assert_eq!(text_of(&create(&web, &body).await), "I see 3.");
     }
+}
+
+#[tokio::test]
+async fn the_options_of_a_conversations_agent_are_shown_and_enforced() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let plain = TestApp::with_scripted_model(&model).await;
+    let mut agent = AgentSettings::default();
+    agent.chat.temperature = Some(0.5);
+    agent.chat.top_p = Some(0.25);
+    agent.chat.tool_choice = Some(ToolChoice::Required);
+    let agents = Agents::from([("cook".to_owned(), agent)]);
+    let app = plain.second_server_with_agents(agents).await;
+    let web = app.http_client();
+    let look = pb::Tool {
+        name: "look".into(),
+        ..pb::Tool::default()
+    };
+    let conversation = app
+        .conversation_with(pb::CreateConversationRequest {
+            agent_id: "cook".into(),
+            chat_options: Some(pb::ChatOptions {
+                tools: vec![look],
+                top_p: Some(0.75),
+                ..pb::ChatOptions::default()
+            }),
+            ..Default::default()
+        })
+        .await;
+    let id = format!("conv_{}", conversation.id.replace('-', ""));
+    let response = create(&web, &json!({"input": "Look!", "conversation": id})).await;
+    assert_eq!(response["temperature"], json!(0.5));
+    assert_eq!(response["top_p"], json!(0.75));
+    assert_eq!(response["tool_choice"], "required");
+    assert_eq!(
+        response["status"], "failed",
+        "the model calls no tool: {response}"
+    );
+    let sent = &model.requests()[0].body;
+    assert_eq!(
+        (&sent["temperature"], &sent["top_p"], &sent["tool_choice"]),
+        (&json!(0.5), &json!(0.75), &json!("required"))
+    );
+    let body = json!({"input": "Go on.", "conversation": id, "tool_choice": "none"});
+    let response = create(&web, &body).await;
+    assert_eq!(
+        (&response["tool_choice"], &response["status"]),
+        (&json!("none"), &json!("completed"))
+    );
 }
