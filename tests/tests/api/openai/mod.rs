@@ -5,12 +5,17 @@
 //! - `models`: the configured models
 //! - `refusals`: conversations and items that are refused
 //! - `responses`: responses
+//! - `schema`: answers and events hold to the schema of the Open Responses specification
+//! - `sdk_javascript`, `sdk_python`: the protocol's own SDKs
 
 mod chat_completions;
 mod conversations;
 mod models;
 mod refusals;
 mod responses;
+mod schema;
+mod sdk_javascript;
+mod sdk_python;
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};
