@@ -42,6 +42,11 @@ impl<'a> ModelGateway<'a> {
         }
     }
 
+    /// The store that admits the calls.
+    pub(crate) const fn store(&self) -> &'a Store {
+        self.store
+    }
+
     /// Admits a call for a conversation, or returns the reason for refusing it. `tokens` is the
     /// most that the call may use: its input and the reserve for its output. Does not wait: if too
     /// many calls are under way, this one is refused. `turn`: the turn that the call answers, or

@@ -3,6 +3,7 @@
 //! model answers.
 //!
 //! - `gateway`: admits a call, holds its lease, and settles it when it ends.
+//! - `summary_calls`: the calls of one summary.
 //! - `provider_calls`: the requests to the provider under one lease, and their cost.
 //! - `call_end`: what the end of a call says about the model, and its name in metrics.
 //! - `call_metrics`: the number, the durations and the tokens of calls, and whether a call hangs.
@@ -17,7 +18,9 @@ mod call_end;
 mod call_metrics;
 mod gateway;
 mod provider_calls;
+mod summary_calls;
 
 pub use call_end::CallEnd;
 pub use gateway::{AdmittedCall, CallLease, LeaseLost, ModelGateway, TurnLease};
 pub use provider_calls::{CallStream, ProviderCalls};
+pub use summary_calls::{CallsOfSummary, SummarySubject};

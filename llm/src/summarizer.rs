@@ -297,6 +297,22 @@ impl SummaryFailure {
         }
     }
 
+    /// Whether the model would fail again for long: it refuses the request or its text cannot be
+    /// used, or a breaker or a budget keeps it from being called. A summary of the built-in
+    /// summarizer replaces it then.
+    pub const fn is_lasting(&self) -> bool {
+        match self {
+            Self::Call(failure) => !failure.is_retryable(),
+            Self::NotAdmitted(
+                AdmissionRefusal::Breaker { .. } | AdmissionRefusal::Budget { .. },
+            )
+            | Self::Filtered
+            | Self::NotShorter
+            | Self::TargetTooSmall(_) => true,
+            other => other.is_bad_output(),
+        }
+    }
+
     /// Whether the model's answer was unusable. Another answer to the same request may be good.
     pub const fn is_bad_output(&self) -> bool {
         matches!(

@@ -10,6 +10,7 @@
 //! - `erasures`: erases the conversations of a user or of a tenant, and keeps receipts.
 //! - `retention`: deletes what the operator's limits keep no longer.
 //! - `forks`: conversations that begin with copies of another one's messages.
+//! - `responses`: responses of the OpenAI protocol: which turn each is, and how it has ended.
 //! - `watch`: what watchers of conversations read: heads, changes and dead jobs.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.

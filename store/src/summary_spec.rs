@@ -1,5 +1,7 @@
 //! A summary, of one message or of a checkpoint, and how it was made.
 
+use std::ops::Add;
+
 use anneal_core::tokens::Tokens;
 
 /// How a summary was made.
@@ -42,6 +44,18 @@ pub struct ModelSpend {
     pub input: Tokens,
     /// Tokens that the models wrote.
     pub output: Tokens,
+}
+
+impl Add for ModelSpend {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            input: self.input + other.input,
+            output: self.output + other.output,
+        }
+    }
 }
 
 pub(crate) const fn kind_code(summary: &SummarySpec) -> i16 {

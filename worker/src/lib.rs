@@ -10,7 +10,7 @@
 //! - `leases`: heartbeats for the jobs under way; cancels a job whose lease is lost.
 //! - `retry_policy`: whether a failed job is deferred, is tried again, or is given up.
 //! - `summarize`: which summarizer writes a summary, and when the built-in one replaces the model.
-//! - `summary_calls`: the model calls of a summary: admission, retries, cost, finished parts.
+//! - `summary_calls`: the model calls of a job's summary, and its finished parts.
 //! - `model_pauses`: until when jobs must not call the model: those of one tenant, or all jobs.
 //! - `deadline`: the usual time limit of calls to the database, and how a finished summary is
 //!   stored while no connection is free.

@@ -254,20 +254,9 @@ impl Summarizers {
 }
 
 /// Whether the built-in summarizer should take over now, and not after another try: the model would
-/// fail again, a breaker or a budget keeps it from being called for long, or the job has no start
-/// left.
+/// fail again, or the job has no start left.
 const fn is_final(failure: &SummaryFailure, starts: i16) -> bool {
-    match failure {
-        // At the last start of a job there is no later try.
-        SummaryFailure::Call(failure) => !failure.is_retryable() || starts >= MAX_ATTEMPTS,
-        SummaryFailure::NotAdmitted(
-            AdmissionRefusal::Breaker { .. } | AdmissionRefusal::Budget { .. },
-        )
-        | SummaryFailure::Filtered
-        | SummaryFailure::NotShorter
-        | SummaryFailure::TargetTooSmall(_) => true,
-        other => other.is_bad_output(),
-    }
+    failure.is_lasting() || matches!(failure, SummaryFailure::Call(_)) && starts >= MAX_ATTEMPTS
 }
 
 /// Logs that an extract replaces the model's summary. While a breaker is open, every summary is

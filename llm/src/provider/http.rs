@@ -2,7 +2,7 @@
 //! bytes. The header `Retry-After` of an error is read.
 //!
 //! This file makes one attempt and never repeats it. `failure.rs` says which failures may be
-//! retried (429 and 5xx among them). `worker/src/summary_calls.rs` repeats the calls of a summary.
+//! retried (429 and 5xx among them). `gateway/src/summary_calls.rs` repeats the calls of a summary.
 //! If they fail all the same, `worker/src/retry_policy.rs` decides whether the job runs again
 //! later. A chat turn does not repeat a call after these failures: it passes the delay on to its
 //! client.

@@ -182,6 +182,15 @@ fn dispatch(name: &str, data: &str, stream: &mut Stream) {
     }
 }
 
+/// The last line of a traceback as Python prints it, which has the error; None if it is none.
+pub(super) fn last_of_traceback(text: &str) -> Option<&str> {
+    text.trim_start()
+        .strip_prefix("Traceback (most recent call last)")?
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

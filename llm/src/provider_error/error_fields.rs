@@ -198,6 +198,13 @@ fn is_own_check(detail: &Map<String, Value>) -> bool {
     }
 }
 
+/// Whether a value is a list of texts, as the arguments of an exception are.
+fn is_list_of_texts(value: &Value) -> bool {
+    value
+        .as_array()
+        .is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string))
+}
+
 /// Whether a field's value says something: successful answers may have `"error": null`.
 fn has_value(value: &Value) -> bool {
     match value {
@@ -272,7 +279,8 @@ impl ErrorFields {
                 let is_read = MESSAGES.contains(&key.as_str()) || *key == "detail";
                 // "text" is the name of a user's text, too, where the error has a message.
                 let is_text = *key == "text" && !fields.contains_key("message");
-                text.is_string() && !is_read && (is_text || may_hold_text(key))
+                let holds_text = text.is_string() || is_list_of_texts(text);
+                holds_text && !is_read && (is_text || may_hold_text(key))
             })
             .map(|(_, text)| text);
         let errors = ERRORS.iter().filter_map(|key| fields.get(*key));

@@ -46,6 +46,8 @@ const TEXT_PARTS: &[&str] = &[
     "warning",
     "note",
     "errormessage",
+    "raw",
+    "args",
 ];
 
 /// Parts of names of fields that may repeat what the caller has sent, or that are not about the
@@ -135,43 +137,68 @@ const OTHER_NUMBERS: &[&str] = &[
 /// Whether a field of an error may hold a text about it, by the parts of its name.
 pub(super) fn may_hold_text(name: &str) -> bool {
     let words = words_of(name);
-    let mut parts = words.split(' ');
-    name.len() <= MAX_NAME_BYTES
-        && parts.clone().any(|part| TEXT_PARTS.contains(&part))
-        && !parts.any(|part| ECHO_PARTS.contains(&part))
+    let is_text = words.split(' ').any(|part| TEXT_PARTS.contains(&part));
+    name.len() <= MAX_NAME_BYTES && is_text && !is_echo(name)
 }
 
 /// The numbers of an error as a sentence, after its codes and its message: "prompt does not fit.
 /// need: 18442, have: 16384, unit: tokens". None if it has fewer than two.
 pub(super) fn figures(fields: &Map<String, Value>, message: Option<&str>) -> Option<String> {
-    let mut sentences: Vec<String> = message.map(str::to_owned).into_iter().collect();
-    let mut figures = Vec::new();
-    let mut units = Vec::new();
+    let mut found = Figures::default();
+    found.sentences.extend(message.map(str::to_owned));
+    found.take(fields, "");
     for (name, value) in fields.iter().take(MAX_FIELDS) {
-        let name = words_of(name);
-        match value {
-            Value::Number(number) => {
-                let counts_other = name.split(' ').any(|part| OTHER_NUMBERS.contains(&part));
-                let value = number.as_u64().filter(|value| *value >= MIN_FIGURE);
-                figures.extend(
-                    value
-                        .filter(|_| !counts_other)
-                        .map(|value| format!("{name}: {value}")),
-                );
-            }
-            Value::String(text) if name == "unit" || name == "units" => {
-                units.push(format!("unit: {}", words_of(text)));
-            }
-            Value::String(text) if is_code(text) => sentences.push(words_of(text)),
-            _ => {}
+        if let Some(inner) = value.as_object().filter(|_| !is_echo(name)) {
+            found.take(inner, name);
         }
     }
-    if figures.len() < MIN_FIGURES {
+    if found.numbers.len() < MIN_FIGURES {
         return None;
     }
-    figures.extend(units);
-    sentences.push(figures.join(", "));
-    Some(sentences.join(". "))
+    found.numbers.append(&mut found.units);
+    found.sentences.push(found.numbers.join(", "));
+    Some(found.sentences.join(". "))
+}
+
+/// The words and figures of an error's fields, in order.
+#[derive(Default)]
+struct Figures {
+    sentences: Vec<String>,
+    numbers: Vec<String>,
+    units: Vec<String>,
+}
+
+impl Figures {
+    /// Takes the fields of an object, which the field `outer` of the error holds; empty: the error
+    /// itself.
+    fn take(&mut self, fields: &Map<String, Value>, outer: &str) {
+        for (name, value) in fields.iter().take(MAX_FIELDS) {
+            let name = words_of(&format!("{outer} {name}")).trim().to_owned();
+            match value {
+                Value::Number(number) => {
+                    let counts_other = name.split(' ').any(|part| OTHER_NUMBERS.contains(&part));
+                    let value = number.as_u64().filter(|value| *value >= MIN_FIGURE);
+                    let figure = value.filter(|_| !counts_other);
+                    self.numbers
+                        .extend(figure.map(|value| format!("{name}: {value}")));
+                }
+                Value::String(text) if name.ends_with("unit") || name.ends_with("units") => {
+                    self.units.push(format!("unit: {}", words_of(text)));
+                }
+                Value::String(text) if outer.is_empty() && is_code(text) => {
+                    self.sentences.push(words_of(text));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a field may repeat what the caller has sent, by the parts of its name.
+fn is_echo(name: &str) -> bool {
+    words_of(name)
+        .split(' ')
+        .any(|part| ECHO_PARTS.contains(&part))
 }
 
 /// Whether a text is a code or a name: one word of ASCII letters.
@@ -241,8 +268,13 @@ mod tests {
             of(json!({"message": "Too much.", "limitTokens": 8_192, "promptTokens": 9_000})),
             Some("Too much.. limit tokens: 8192, prompt tokens: 9000".to_owned())
         );
+        assert_eq!(
+            of(json!({"code": "E_CTX_OVERRUN", "params": {"n_prompt": 9_120, "n_ctx": 8_192}})),
+            Some("e ctx overrun. params n ctx: 8192, params n prompt: 9120".to_owned())
+        );
         for other in [
             json!({"need": 18_442}),
+            json!({"input": {"need": 18_442, "have": 16_384}}),
             json!({"need": 5, "have": 4}),
             json!({"created_at": 1_700_000_000, "retry_after_ms": 6_000, "limit": 8_192}),
         ] {

@@ -257,7 +257,8 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         Body::Empty => verdict(ErrorFields::default()),
         Body::Html(page) => verdict(error_fields::from_page(body::text_of_page(page))),
         Body::PlainText(words) => {
-            verdict(error_fields::from_failure(&serde_json::Value::from(*words)))
+            let words = body::last_of_traceback(words).unwrap_or(words);
+            verdict(error_fields::from_failure(&serde_json::Value::from(words)))
         }
         Body::Json(value) => verdict(error_fields::from_failure(value)),
         Body::Stream(stream) => {
@@ -449,12 +450,19 @@ fn sense_of(fields: &ErrorFields, size: RequestSize) -> Option<Sense> {
     let mut texts = fields.messages.iter().chain(&fields.asides);
     let mut codes = fields.codes.iter();
     texts
-        .find_map(|text| sense::judge(text, size))
+        .find_map(|text| {
+            // A text of one word is a code.
+            if text.contains(char::is_whitespace) {
+                sense::judge(text, size)
+            } else {
+                sense::judge_code(text, size)
+            }
+        })
         .or_else(|| codes.find_map(|code| sense::judge_code(code, size)))
 }
 
 /// Whether an error with this status may be an overflow in unknown words. Success: the error is
 /// within an answer.
 const fn may_be_overflow(status: u16) -> bool {
-    matches!(status, 200..=299 | 400 | 413 | 422 | 500 | 502 | 503)
+    matches!(status, 200..=299 | 400 | 404 | 413 | 414 | 422 | 500..=503 | 507)
 }

@@ -89,7 +89,12 @@ pub(crate) async fn serve(
             }
         });
         let serving = http2.serve_connection(TokioIo::new(connection), calls);
-        open_connections.spawn(max_age.serve(serving, close, stop.clone()));
+        open_connections.spawn(max_age.serve(
+            serving,
+            hyper::server::conn::http2::Connection::graceful_shutdown,
+            close,
+            stop.clone(),
+        ));
     }
     open_connections.close();
     open_connections.wait().await;

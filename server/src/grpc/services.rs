@@ -12,7 +12,11 @@ use crate::{
     grpc::{encoded_response, rpc},
     rpc_call::RpcCall,
     state::ServerState,
-    usecases::{chat_turn, watch},
+    usecases::{
+        chat_turn,
+        unstored_summary::{self, SummaryRequest, UnstoredSummary},
+        watch,
+    },
     verbs::Rpc,
 };
 
@@ -349,6 +353,17 @@ impl GrpcServices {
     ) -> Result<Response<chat_turn::Events>, Status> {
         let call = RpcCall::begin_turn(&self.state, const { Rpc::named("chat") }, &request)?;
         rpc::chat::chat_without_storing(&self.state, call, request.into_inner()).await
+    }
+
+    /// Summarizes messages that are not stored. It is a call of Compact in all else, but it waits
+    /// for a model, so the limit and the deadline of turns apply.
+    pub(crate) async fn summarize_without_storing(
+        &self,
+        request: Request<SummaryRequest>,
+    ) -> Result<Response<UnstoredSummary>, Status> {
+        let call = RpcCall::begin_turn(&self.state, const { Rpc::named("compact") }, &request)?;
+        let work = unstored_summary::summarize(&self.state, call.caller, request.into_inner());
+        call.run(Box::pin(work)).await
     }
 }
 

@@ -36,6 +36,13 @@ impl HttpCaller {
         tonic::Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
     }
 
+    /// The same caller, for a request that holds this memory until its call has ended.
+    pub(super) fn with_memory(&self, memory: RequestMemory) -> Self {
+        let mut caller = self.clone();
+        caller.extensions.insert(memory);
+        caller
+    }
+
     /// The proof with which a long answer checks the credential again. None: callers need no
     /// credential.
     pub(super) fn proof(&self) -> Option<Proof> {

@@ -52,6 +52,8 @@ pub(super) struct ChatBody {
     /// expire, with the same context and an output of one token.
     #[serde(default)]
     pub(super) cache_ping: bool,
+    /// What happens if the context is too long for the model. Absent: it is reduced.
+    pub(super) on_overflow: Option<OnOverflow>,
     /// Most tokens of the answer, at least 1.
     pub(super) max_output_tokens: Option<u64>,
     /// Results of the tool calls of the answer before: instead of `message`, or before it.
@@ -84,6 +86,25 @@ pub(super) struct ChatBody {
     /// Labels for the provider: at most 32, with 4 KiB in all.
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     pub(super) metadata: Option<BoundedLabels>,
+}
+
+/// What happens if the context is too long for the model.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OnOverflow {
+    /// Tool results are truncated, then older messages are compacted.
+    Reduce,
+    /// The turn fails with `CONTEXT_OVERFLOW`.
+    Fail,
+}
+
+impl From<OnOverflow> for pb::OnOverflow {
+    fn from(on_overflow: OnOverflow) -> Self {
+        match on_overflow {
+            OnOverflow::Reduce => Self::Reduce,
+            OnOverflow::Fail => Self::Fail,
+        }
+    }
 }
 
 impl ChatBody {
@@ -141,6 +162,10 @@ impl ChatBody {
             edit_message_id: self.edit_message_id,
             on_disconnect: pb::OnDisconnect::Finish.into(),
             cache_ping: self.cache_ping,
+            on_overflow: self
+                .on_overflow
+                .map_or(pb::OnOverflow::Unspecified, Into::into)
+                .into(),
             ..pb::ChatRequest::default()
         })
     }

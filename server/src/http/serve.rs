@@ -1,4 +1,5 @@
-//! Serves HTTP/1.1 on accepted connections.
+//! Serves HTTP/1.1 on accepted connections. A connection may become a WebSocket; its handler then
+//! serves it.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -6,7 +7,7 @@ use axum::{
     Router,
     body::Body,
     extract::Request,
-    http::{HeaderValue, header},
+    http::{HeaderValue, StatusCode, header},
 };
 use futures::{Stream, StreamExt as _};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -50,7 +51,8 @@ pub(crate) async fn serve(
                 let mut answer = answer_future.await?;
                 // If the connection may soon be closed to make room for others, end it now, between
                 // two requests.
-                if slot.is_eviction_candidate() {
+                let is_upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+                if !is_upgraded && slot.is_eviction_candidate() {
                     answer
                         .headers_mut()
                         .insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -58,8 +60,15 @@ pub(crate) async fn serve(
                 Ok::<_, Infallible>(answer)
             }
         });
-        let serving = http.serve_connection(TokioIo::new(connection), service);
-        connection_tasks.spawn(max_age.serve(serving, close, stop.clone()));
+        let serving = http
+            .serve_connection(TokioIo::new(connection), service)
+            .with_upgrades();
+        connection_tasks.spawn(max_age.serve(
+            serving,
+            hyper::server::conn::http1::UpgradeableConnection::graceful_shutdown,
+            close,
+            stop.clone(),
+        ));
     }
     connection_tasks.close();
     connection_tasks.wait().await;

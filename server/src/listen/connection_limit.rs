@@ -277,7 +277,7 @@ impl ConnectionSlot {
 
     /// Cancelled when the connection must be closed.
     pub(crate) fn close_token(&self) -> CancellationToken {
-        self.reference.state.close.clone()
+        self.reference.close_token()
     }
 
     pub(crate) fn reference(&self) -> SlotRef {
@@ -342,6 +342,11 @@ impl SlotRef {
     pub(crate) fn begin_call(&self) -> InFlight {
         self.state.calls.fetch_add(1, Ordering::AcqRel);
         InFlight(Arc::clone(&self.state))
+    }
+
+    /// Cancelled when the connection must be closed.
+    pub(crate) fn close_token(&self) -> CancellationToken {
+        self.state.close.clone()
     }
 
     /// Closes the connection because an answer on it is read too slowly.

@@ -3,9 +3,12 @@
 //! are not closed here: HTTP/1.1 closes them in `http/serve.rs`, and the keep-alive pings of gRPC
 //! close those whose client is gone.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    fmt::Display,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
-use hyper_util::server::graceful::GracefulConnection;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -34,17 +37,19 @@ impl MaxConnectionAge {
     /// Serves a connection until it ends. Closes it at once when `close` is cancelled. Shuts it
     /// down gracefully at its maximum age or when `stop` is cancelled: it takes no new calls, and
     /// ends with the last call in flight. After the maximum age those calls get the grace period.
-    pub(crate) async fn serve<C>(
+    /// `shut_down` begins the graceful shutdown of the connection.
+    pub(crate) async fn serve<C, E>(
         self,
         connection: C,
+        shut_down: fn(Pin<&mut C>),
         close: CancellationToken,
         stop: CancellationToken,
     ) where
-        C: GracefulConnection,
-        C::Error: std::fmt::Display,
+        C: Future<Output = Result<(), E>>,
+        E: Display,
     {
         if close
-            .run_until_cancelled(self.serve_gracefully(connection, stop))
+            .run_until_cancelled(self.serve_gracefully(connection, shut_down, stop))
             .await
             .is_none()
         {
@@ -52,19 +57,23 @@ impl MaxConnectionAge {
         }
     }
 
-    async fn serve_gracefully<C>(self, connection: C, stop: CancellationToken)
-    where
-        C: GracefulConnection,
-        C::Error: std::fmt::Display,
+    async fn serve_gracefully<C, E>(
+        self,
+        connection: C,
+        shut_down: fn(Pin<&mut C>),
+        stop: CancellationToken,
+    ) where
+        C: Future<Output = Result<(), E>>,
+        E: Display,
     {
         let mut connection = pin!(connection);
         tokio::select! {
             result = &mut connection => return log_failure(result),
             () = stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
+                shut_down(connection.as_mut());
                 return log_failure(connection.await);
             }
-            () = self.wait_for_age() => connection.as_mut().graceful_shutdown(),
+            () = self.wait_for_age() => shut_down(connection.as_mut()),
         }
         metrics::counter!("anneal_connections_aged_total").increment(1);
         if let Ok(result) = tokio::time::timeout(self.grace, connection).await {
@@ -84,7 +93,7 @@ impl MaxConnectionAge {
     }
 }
 
-fn log_failure(result: Result<(), impl std::fmt::Display>) {
+fn log_failure(result: Result<(), impl Display>) {
     if let Err(error) = result {
         debug!("a connection has ended: {error}");
     }

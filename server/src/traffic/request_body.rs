@@ -24,7 +24,7 @@ const FREE_FRAMES: u64 = 4_096;
 const MIN_MEAN_FRAME_BYTES: u64 = 64;
 
 /// Bytes of memory for each byte of a request, which exists as received and as decoded.
-const MEMORY_PER_BYTE: u64 = 2;
+pub(super) const MEMORY_PER_BYTE: u64 = 2;
 
 /// A body that reserves memory until its call has ended. It ends with a [`Status`] if it does not
 /// arrive in time, is too large, has too many frames, or if no memory is left.

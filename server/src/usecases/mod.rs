@@ -13,6 +13,7 @@
 //! - [`usage_report`]: stores what a model call used, and counts cold caches
 //! - [`session`]: the conversation of a session scope, such as a thread, a group or a person
 //! - [`tail_extract`]: an extract of the beginning of a context's tail
+//! - [`unstored_summary`]: a summary of messages that are not stored
 //! - [`watch`]: streams the events of a conversation
 
 pub(crate) mod append;
@@ -26,5 +27,6 @@ pub(crate) mod likely_overflows;
 pub(crate) mod model_calibration;
 pub(crate) mod session;
 pub(crate) mod tail_extract;
+pub(crate) mod unstored_summary;
 pub(crate) mod usage_report;
 pub(crate) mod watch;

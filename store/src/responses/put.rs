@@ -37,6 +37,10 @@ pub struct NewResponse {
 }
 
 /// The outcome of storing a response.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value per request, which is taken apart at once"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutResponse {
     /// It is stored.

@@ -98,7 +98,13 @@ const CRATES: &[CrateLayers] = &[
     ),
     (
         "gateway",
-        &["gateway", "provider_calls", "call_metrics", "call_end"],
+        &[
+            "summary_calls",
+            "gateway",
+            "provider_calls",
+            "call_metrics",
+            "call_end",
+        ],
     ),
     ("proto", &["codec convert"]),
     ("trace", &[]),

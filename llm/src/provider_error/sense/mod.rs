@@ -362,7 +362,8 @@ fn is_exceeded_window(reading: &Reading<'_>, at: usize) -> bool {
         return true;
     }
     let word = reading.word(at);
-    let exceeded = reading.exceeded_window().filter(|_| word == "exceeded");
+    let is_exceeded = words::EXCEEDED.contains(&word);
+    let exceeded = reading.exceeded_window().filter(|_| is_exceeded);
     if let Some(window) = exceeded
         && ((reading.is_context_window(window) && reading.word_before(window, 1) != "sequence")
             || (has_text_after && reading.asks_to_shorten()))

@@ -258,6 +258,7 @@ impl<'t> Reading<'t> {
 
     /// Whether a word shows that the error is not about the length of a context.
     pub(super) fn is_about_something_else(&self) -> bool {
+        let compares_tokens = self.compares_tokens();
         (0..self.tokens.len()).any(|at| {
             let (word, next) = (self.word(at), self.word(at + 1));
             // "The context budget is exhausted" is about no money.
@@ -266,8 +267,10 @@ impl<'t> Reading<'t> {
                     && matches!(self.word_before(at, 1), "context" | "prompt" | "input")
             };
             (words::UNRELATED.contains(&word) && !is_of_context())
-                || self.is_about_setup(at)
-                || (words::OTHER_LIMITS.contains(&word) && self.states(at))
+                || (!compares_tokens && self.is_about_setup(at))
+                || (words::OTHER_LIMITS.contains(&word)
+                    && self.states(at)
+                    && !(compares_tokens && self.is_beside(at)))
                 || words::UNRELATED_PAIRS.contains(&(word, next))
                 || self.counts_tools(at)
                 || self.demands_more(at)
@@ -426,7 +429,7 @@ impl<'t> Reading<'t> {
         }
         for place in at + 1..=at + UNIT_WORDS {
             let word = self.word(place);
-            if words::is_token_unit(word) {
+            if words::is_token_unit(word) || word == "ids" {
                 return Unit::Tokens;
             }
             if words::OUTPUT_UNITS.contains(&word) {
@@ -526,8 +529,12 @@ impl<'t> Reading<'t> {
                     // "Your request will take 9000 tokens" says that they were sent.
                     let is_future = matches!(self.word_before(place, 1), "will" | "would");
                     // "Your messages add up to 9000 tokens", and so do these.
+                    let verb = self.word_before(place, 1);
                     let is_addition = word == "up"
-                        && matches!(self.word_before(place, 1), "add" | "adds" | "sum" | "sums");
+                        && (matches!(verb, "add" | "adds" | "sum" | "sums")
+                            || (words::FILLS.contains(&verb) && self.word(place + 1) != "to"));
+                    // "None has a context window large enough for 9000 tokens", too.
+                    let is_enough = word == "enough" && self.word(place + 1) == "for";
                     // "The model cannot process 9000 tokens", either.
                     let is_refused = words::TAKES.contains(&word)
                         && self.is_denied(place)
@@ -541,7 +548,7 @@ impl<'t> Reading<'t> {
                     let is_of_text = matches!(word, "takes" | "take")
                         && words::INPUTS.contains(&owner)
                         && !matches!(owner, "context" | "ctx");
-                    if (is_addition || is_refused || is_of_text) && role.is_none() {
+                    if (is_addition || is_enough || is_refused || is_of_text) && role.is_none() {
                         return Some(Role::Sent);
                     }
                     let is_limit = !is_future

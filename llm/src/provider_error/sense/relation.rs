@@ -1,7 +1,7 @@
 //! The comparisons that a message makes.
 
 use super::{
-    reading::{Reading, Relation},
+    reading::{Measure, Reading, Relation, Role, Unit},
     tokens::Token,
     words,
 };
@@ -28,12 +28,39 @@ impl Reading<'_> {
             .any(|(_, at)| self.tokens[*at] == Token::Sign('>'))
     }
 
+    /// Whether the message gives the tokens of a text that was sent, and a smaller number as a limit:
+    /// then a word about something else may stand beside them.
+    pub(super) fn compares_tokens(&self) -> bool {
+        let measures = self.measures.iter();
+        let sent = measures
+            .clone()
+            .filter(|found| found.unit == Unit::Tokens && found.role != Some(Role::Limit))
+            .map(|found| found.value)
+            .max();
+        let is_smaller_limit = |found: &Measure| {
+            found.role == Some(Role::Limit)
+                && found.unit != Unit::Output
+                && sent.is_some_and(|sent| found.value < sent)
+        };
+        let is_text = |word: &str| !matches!(word, "context" | "ctx" | "sequence");
+        self.texts().any(|at| is_text(self.word(at)))
+            && self.outputs.is_empty()
+            && measures.clone().any(is_smaller_limit)
+    }
+
+    /// Whether the word at this place is one that a message about tokens may have beside them: a
+    /// thing that was sent or is configured, and no unit of a number.
+    pub(super) fn is_beside(&self, at: usize) -> bool {
+        let is_unit = (1..=2).any(|places| at >= places && self.is_number(at - places));
+        !is_unit && words::BESIDE.contains(&self.word(at))
+    }
+
     /// The place of the window that is exceeded, in the passive voice: "token limit exceeded",
     /// "context window of 8192 tokens has been exceeded".
     pub(super) fn exceeded_window(&self) -> Option<usize> {
         let verbs = self.relations.iter().map(|(_, at)| *at);
         verbs
-            .filter(|at| self.word(*at) == "exceeded")
+            .filter(|at| words::EXCEEDED.contains(&self.word(*at)))
             .find_map(|at| self.subject(at).filter(|subject| self.is_window(*subject)))
     }
 
@@ -43,7 +70,11 @@ impl Reading<'_> {
             let is_context = |place: usize| {
                 self.is_context_window(place) || matches!(self.word(place), "context" | "ctx")
             };
-            self.word(*at).starts_with("overflow") && *at > 0 && is_context(at - 1)
+            let word = self.word(*at);
+            let is_overflow = ["overflow", "overrun"]
+                .iter()
+                .any(|stem| word.starts_with(stem));
+            is_overflow && *at > 0 && is_context(at - 1)
         })
     }
 
@@ -122,7 +153,16 @@ impl Reading<'_> {
             "past" => {
                 let is_gone = matches!(
                     self.word_before(at, 1),
-                    "go" | "goes" | "going" | "gone" | "went" | "run" | "runs" | "ran" | "is"
+                    "go" | "goes"
+                        | "going"
+                        | "gone"
+                        | "went"
+                        | "grown"
+                        | "grew"
+                        | "run"
+                        | "runs"
+                        | "ran"
+                        | "is"
                 );
                 is_gone || (at + 1..at + OBJECT_WORDS).any(|at| self.is_context_window(at))
             }

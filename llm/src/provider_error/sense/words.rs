@@ -337,6 +337,10 @@ pub(super) const LIMITS: &[&str] = &[
     "ends",
     "trained",
     "sized",
+    "built",
+    "compiled",
+    "attend",
+    "attends",
 ];
 
 /// Words that make a limit of a number before them.
@@ -486,6 +490,15 @@ pub(super) const NOT: &[&str] = &[
     "no",
     "too",
 ];
+
+/// Words of other limits that may stand beside tokens of a text and their limit.
+#[rustfmt::skip]
+pub(super) const BESIDE: &[&str] = &[
+    "attachment", "attachments", "memory", "gpu", "device", "config",
+];
+
+/// Words that say that a limit before them is exceeded.
+pub(super) const EXCEEDED: &[&str] = &["exceeded", "surpassed", "overrun", "breached", "overshot"];
 
 /// Words with which a sentence begins whose subject denies its verb.
 pub(super) const NO_SUBJECTS: &[&str] = &["no", "none", "neither", "nothing"];

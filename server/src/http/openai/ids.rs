@@ -9,6 +9,9 @@ use uuid::Uuid;
 const CONVERSATION_PREFIX: &str = "conv_";
 const RESPONSE_PREFIX: &str = "resp_";
 
+/// The index of a checkpoint, which stands after all items of the last message that it replaces.
+pub(in crate::http) const CHECKPOINT_INDEX: u32 = u32::MAX;
+
 /// The type of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum ItemKind {
@@ -45,7 +48,7 @@ impl ItemKind {
 pub(in crate::http) struct ItemId {
     pub(in crate::http) kind: ItemKind,
     pub(in crate::http) conversation: ConversationId,
-    /// The message; of a compaction the last message that it replaces.
+    /// The message; of a checkpoint the last message that it replaces.
     pub(in crate::http) message: MessageId,
     /// The item's place, from 0, among the items that the message had when it was stored.
     pub(in crate::http) index: u32,

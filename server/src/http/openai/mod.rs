@@ -10,6 +10,7 @@
 //!   and items
 //! - `errors`: the error object
 //! - `request`: what requests have in common
+//! - `sealing`: the key of the codes in compactions
 
 mod chat_completions;
 mod compaction;
@@ -20,6 +21,7 @@ pub(super) mod items;
 mod models;
 pub(super) mod request;
 mod responses;
+mod sealing;
 mod websocket;
 
 use super::Route;

@@ -23,7 +23,7 @@ mod turn_log;
 
 #[cfg(test)]
 pub(super) use event::{Delta, TurnStarted};
-pub(super) use event::{TurnDone, TurnEvent, TurnFailed, Usage};
+pub(super) use event::{TurnDone, TurnEvent, TurnFailed, Usage as TurnUsage};
 pub(super) use log_budget::LogBudget;
 pub(super) use reader::TurnReader;
 pub(super) use resume_point::ResumePoint;

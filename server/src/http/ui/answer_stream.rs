@@ -19,7 +19,7 @@ use super::{
 use crate::http::{
     chat::TurnStream,
     message::ToolUse,
-    resumable_turns::{TurnDone, TurnEvent, Usage},
+    resumable_turns::{TurnDone, TurnEvent, TurnUsage},
     sse,
 };
 
@@ -287,8 +287,8 @@ fn finish_reason(stop_reason: &str) -> &'static str {
     }
 }
 
-impl From<Usage> for TokenUsage {
-    fn from(usage: Usage) -> Self {
+impl From<TurnUsage> for TokenUsage {
+    fn from(usage: TurnUsage) -> Self {
         Self {
             input_tokens: usage.input_tokens,
             output_tokens: usage.output_tokens,

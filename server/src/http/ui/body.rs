@@ -4,7 +4,7 @@ use anneal_core::limits::REQUEST_BYTES;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::message::{UiMessage, parse_id};
+use super::parsed_message::{UiMessage, parse_id};
 use crate::http::{
     bounded_collections::{BoundedLabels, BoundedModels, ListReader},
     chat_body::ChatBody,

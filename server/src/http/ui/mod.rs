@@ -4,7 +4,8 @@
 //! only what is new is read.
 //!
 //! - `post_turn`: runs a turn; `resume`: sends the answer that is under way once more
-//! - `body`: the body of a turn; `message`: messages in it; `outputs`: outputs of its tool calls
+//! - `body`: the body of a turn; `parsed_message`: messages in it; `message`: the messages that are
+//!   stored for them; `outputs`: outputs of its tool calls
 //! - `prompt`: decides what a turn answers
 //! - `stored_chat`: the conversation of a chat; `import`: keeps a history that the client brings
 //! - `ids`: ids of answers, and the request ids of turns; `labels`: labels of stored messages
@@ -18,6 +19,7 @@ mod import;
 mod labels;
 mod message;
 mod outputs;
+mod parsed_message;
 mod post_turn;
 mod prompt;
 mod resume;

@@ -3,7 +3,7 @@
 use anneal_proto::v1::{self as pb, part::Part};
 use serde_json::value::RawValue;
 
-use super::message::{UiMessage, UiPart, UiRole, parse_id, wire};
+use super::parsed_message::{UiMessage, UiPart, UiRole, parse_id, wire};
 use crate::http::problem::Problem;
 
 /// The outputs of the calls of one step.

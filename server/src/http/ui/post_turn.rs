@@ -126,7 +126,7 @@ async fn prepare_turn_in(
     is_created: bool,
     ask: &Arc<UiAsk>,
 ) -> Result<(TurnRequest, AnswerMessage), Problem> {
-    let is_new = chat.newest == 0 || is_unfinished(&chat, ask).await?;
+    let is_new = chat.newest == 0 || check_import_is_open(&chat, ask).await?;
     let prompt = if is_new {
         prompt::import_and_ask(&mut chat, ask).await?
     } else {
@@ -148,9 +148,9 @@ async fn prepare_turn_in(
 }
 
 /// Whether the import of the request's history was broken off.
-async fn is_unfinished(chat: &StoredChat<'_>, ask: &UiAsk) -> Result<bool, Problem> {
+async fn check_import_is_open(chat: &StoredChat<'_>, ask: &UiAsk) -> Result<bool, Problem> {
     if prompt::may_be_unfinished(chat, ask) {
-        return chat.is_import_unfinished().await;
+        return chat.check_import_is_open().await;
     }
     Ok(false)
 }

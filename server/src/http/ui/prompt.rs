@@ -12,8 +12,8 @@ use super::{
         request_id_of_results,
     },
     labels,
-    message::{UiMessage, UiRole, parse_id},
     outputs::{StepOutputs, known_outputs, outputs_to_continue},
+    parsed_message::{UiMessage, UiRole, parse_id},
     stored_chat::StoredChat,
 };
 use crate::{
@@ -202,7 +202,7 @@ pub(super) async fn find_prompt(chat: &StoredChat<'_>, ask: &UiAsk) -> Result<Pr
     let Some(id) = &ask.message_id else {
         return submit(chat, ask, question, &message.id).await;
     };
-    match chat.find_named(id).await? {
+    match chat.find_by_client_id(id).await? {
         Some(named) if named.is_question => {
             Ok(Prompt::of_edit(named.question, chat.newest, question))
         }
@@ -255,7 +255,7 @@ async fn find_regeneration(chat: &StoredChat<'_>, ask: &UiAsk) -> Result<Prompt,
     let ids = [ask.message_id.as_deref(), last.map(|last| last.id.as_str())];
     let mut found = None;
     for id in ids.into_iter().flatten().filter(|id| !id.is_empty()) {
-        found = chat.find_named(id).await?;
+        found = chat.find_by_client_id(id).await?;
         if found.is_some() {
             break;
         }

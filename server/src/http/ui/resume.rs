@@ -53,7 +53,7 @@ pub(super) async fn resume(
     let Some(chat) = find_chat(&http_caller, &agent, &chat).await? else {
         return Ok(nothing_to_resume());
     };
-    let Some(prompt) = find_unanswered(&chat).await? else {
+    let Some(prompt) = find_open_prompt(&chat).await? else {
         return Ok(nothing_to_resume());
     };
     let permit = state
@@ -115,7 +115,7 @@ async fn find_chat<'a>(
 
 /// The prompt of the newest turn of this door, if its question stands and has no answer. The turn
 /// runs, or has failed, or its server has died. None: there is none.
-async fn find_unanswered(chat: &StoredChat<'_>) -> Result<Option<Prompt>, Problem> {
+async fn find_open_prompt(chat: &StoredChat<'_>) -> Result<Option<Prompt>, Problem> {
     let mut newest = chat.list_newest(2).await?.into_iter();
     let Some(last) = newest.next() else {
         return Ok(None);

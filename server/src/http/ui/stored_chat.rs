@@ -106,7 +106,10 @@ impl StoredChat<'_> {
 
     /// Finds the message that has this id in the client: an answer of this server by the id that
     /// the server gave it, other messages by their label. None: it is not found.
-    pub(super) async fn find_named(&self, id: &str) -> Result<Option<NamedMessage>, Problem> {
+    pub(super) async fn find_by_client_id(
+        &self,
+        id: &str,
+    ) -> Result<Option<NamedMessage>, Problem> {
         let answer = AnswerId::parse(id);
         if let Some(answer) = answer.filter(|answer| answer.conversation == self.conversation) {
             return Ok(Some(NamedMessage {
@@ -139,7 +142,7 @@ impl StoredChat<'_> {
     }
 
     /// Whether the import of a history was broken off.
-    pub(super) async fn is_import_unfinished(&self) -> Result<bool, Problem> {
+    pub(super) async fn check_import_is_open(&self) -> Result<bool, Problem> {
         let ask = pb::ListMessagesRequest {
             page_size: 1,
             without_content: true,

@@ -57,6 +57,7 @@ pub(crate) use self::{
     event_stream::Events,
     overflow::OnOverflow,
     request::{OnDisconnect, TurnPrompt, TurnRequest, answer_request_id, find_prompt},
+    store_answer::DB_DEADLINE,
 };
 
 use self::{

@@ -33,7 +33,7 @@ use crate::{
 /// Deadline of each database step at the end of a turn: storing the answer, reporting its usage,
 /// settling the call. The turn's own deadline does not apply there, so that an answer that the
 /// model has given is not lost.
-pub(super) const DB_DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const DB_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The figures of what a call has sent.
 #[derive(Debug, Clone, Copy, Default)]

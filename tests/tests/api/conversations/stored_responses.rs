@@ -54,10 +54,10 @@ async fn get(app: &TestApp, id: Uuid) -> StoredResponse {
     app.store.get_response(CALLER, id).await.expect("is there")
 }
 
-async fn is_stored(app: &TestApp, id: Uuid) -> bool {
+async fn find(app: &TestApp, id: Uuid) -> Option<StoredResponse> {
     match app.store.get_response(CALLER, id).await {
-        Ok(_) => true,
-        Err(StoreError::NotFound(Entity::Response)) => false,
+        Ok(stored) => Some(stored),
+        Err(StoreError::NotFound(Entity::Response)) => None,
         Err(error) => panic!("{error}"),
     }
 }
@@ -274,14 +274,14 @@ async fn the_only_response_of_a_chain_stays_until_its_conversation_is_deleted() 
         others,
     };
     assert_eq!(delete(&app, first).await, expected(&chain, true, true));
-    assert!(!is_stored(&app, first).await);
+    assert_eq!(find(&app, first).await, None);
     for _ in 0..2 {
         assert_eq!(delete(&app, second).await, expected(&chain, true, false));
-        assert!(is_stored(&app, second).await);
+        assert!(find(&app, second).await.is_some());
     }
     let deleted = app.store.delete_conversation(CALLER, id_of(&chain)).await;
     deleted.expect("deletes");
-    assert!(!is_stored(&app, second).await);
+    assert_eq!(find(&app, second).await, None);
     assert_eq!(app.list_tables_with_rows(chain.uuid()).await, [""; 0]);
 
     assert_eq!(delete(&app, of_named).await, expected(&named, false, false));
@@ -322,7 +322,7 @@ async fn an_erased_message_takes_its_response_with_it() {
     let stored = async || {
         let mut stored = Vec::new();
         for id in turns.iter().chain([&unknown]) {
-            stored.push(is_stored(&app, *id).await);
+            stored.push(find(&app, *id).await.is_some());
         }
         stored
     };

@@ -1,14 +1,16 @@
 //! The doors of OpenAI's protocol, under `/v1`.
 //!
 //! - `chat_completions`: turns whose history the client sends
+//! - `compaction`: summaries that stand for what was said before
 //! - `conversations`: conversations and their items
 //! - `models`: the configured models
 //! - `refusals`: conversations and items that are refused
-//! - `responses`: responses
+//! - `responses`: responses; `websocket`: over a WebSocket
 //! - `schema`: answers and events hold to the schema of the Open Responses specification
 //! - `sdk_javascript`, `sdk_python`: the protocol's own SDKs
 
 mod chat_completions;
+mod compaction;
 mod conversations;
 mod models;
 mod refusals;
@@ -16,6 +18,7 @@ mod responses;
 mod schema;
 mod sdk_javascript;
 mod sdk_python;
+mod websocket;
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};

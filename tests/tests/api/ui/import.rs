@@ -4,7 +4,7 @@ use anneal_testkit::{Say, Script, ScriptedModel, TestApp};
 use serde_json::{Value, json};
 
 use super::{
-    ChunkStream, UI, assert_refused, message_id, messages, outline, regenerate, run, submit, text,
+    ChunkStream, UI, check_refusal, message_id, messages, outline, regenerate, run, submit, text,
     user,
 };
 
@@ -160,7 +160,7 @@ async fn a_history_with_parts_that_are_not_modelled_is_refused_and_nothing_is_ke
             answer("a1", &json!([part])),
             user("u2", "Two?"),
         ];
-        assert_refused(web.json("POST", UI, &submit("c", &all)), 400, words).await;
+        check_refusal(web.json("POST", UI, &submit("c", &all)), 400, words).await;
     }
     assert!(model.requests().is_empty());
 }

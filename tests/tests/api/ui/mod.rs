@@ -188,7 +188,7 @@ fn outline(messages: &[Value]) -> Vec<(&str, &str)> {
 }
 
 /// Asserts that a request is refused with this status, and with a sentence that has these words.
-async fn assert_refused(request: RequestBuilder, status: u16, words: &str) {
+async fn check_refusal(request: RequestBuilder, status: u16, words: &str) {
     let refused = HttpResponse::send(request).await;
     assert_eq!(refused.status, status, "{refused:?}");
     assert!(refused.text.contains(words), "{words}: {refused:?}");

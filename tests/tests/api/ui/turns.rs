@@ -4,7 +4,7 @@ use anneal_testkit::{HttpResponse, Say, Script, ScriptedModel, TestApp};
 use serde_json::{Value, json};
 
 use super::{
-    ChunkStream, UI, assert_refused, kinds, message_id, messages, outline, regenerate, run, submit,
+    ChunkStream, UI, check_refusal, kinds, message_id, messages, outline, regenerate, run, submit,
     text, user,
 };
 
@@ -138,7 +138,7 @@ async fn another_answer_replaces_the_newest_one_or_an_earlier_one() {
     let stored = messages(&web, &own_ids).await;
     assert_eq!(outline(&stored), [("user", "One?"), ("assistant", "6.")]);
     let unknown = web.json("POST", UI, &regenerate("c", &[], "gone"));
-    assert_refused(unknown, 400, "messageId").await;
+    check_refusal(unknown, 400, "messageId").await;
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn an_edited_message_is_replaced_and_what_came_after_it_is_withdrawn() {
     }
     let mut body = submit("c", &[user("u9", "Nine?")]);
     body["messageId"] = json!("u9");
-    assert_refused(web.json("POST", UI, &body), 400, "messageId").await;
+    check_refusal(web.json("POST", UI, &body), 400, "messageId").await;
 }
 
 /// A model that calls a tool twice, and answers once it has the results.
@@ -341,7 +341,7 @@ async fn what_is_not_modelled_is_refused_by_name_and_creates_no_conversation() {
             "messages",
         ),
     ] {
-        assert_refused(web.json("POST", UI, &body), 400, words).await;
+        check_refusal(web.json("POST", UI, &body), 400, words).await;
     }
     let list = web.get("/api/agents/a/sessions").await.json();
     assert_eq!((&list["sessions"], model.requests().len()), (&json!([]), 0));

@@ -118,6 +118,7 @@ impl BertsValues {
             "message_id"
             | "message_ids"
             | "after_message_id"
+            | "before_message_id"
             | "first_message_id"
             | "last_message_id"
             | "expected_last_message_id"

@@ -86,6 +86,9 @@ impl CompletionBody {
     }
 }
 
+/// Whether a value of a parameter changes nothing.
+type Harmless<'a> = &'a dyn Fn(&Value) -> bool;
+
 /// Refuses the parameters that this server does not support.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     let is_zero = |value: &Value| value.as_f64() == Some(0.0);
@@ -94,7 +97,7 @@ fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
         list || value.as_object().is_some_and(Map::is_empty)
     };
     let never = |_: &Value| false;
-    let harmless: [(&'static str, &dyn Fn(&Value) -> bool, &str); 15] = [
+    let harmless: [(&'static str, Harmless<'_>, &str); 15] = [
         (
             "n",
             &|value| value.as_u64() == Some(1),

@@ -163,7 +163,9 @@ mod tests {
 
     fn shown(events: Vec<Event>, done: &Done) -> Value {
         let mut answer = Answer::default();
-        events.into_iter().for_each(|event| answer.push(event));
+        for event in events {
+            answer.push(event);
+        }
         let identity = Identity::new("asked".into()).with_model_of(done);
         answer.show(&identity, done).expect("was not stopped")
     }

@@ -65,7 +65,7 @@ pub(super) async fn create_completion(
     let has_failed = answered.is_err();
     let mut response = answered.unwrap_or_else(ApiError::into_response);
     if let Some(conversation) = conversation
-        && !(has_failed && conversation.delete_if_unused(&http_caller).await)
+        && !(has_failed && conversation.delete_if_empty(&http_caller).await)
     {
         let id = HeaderValue::try_from(ids::conversation_id(conversation.id))
             .expect("an id is visible ASCII");

@@ -39,12 +39,12 @@ impl RequestMessages {
             Some(other) => return Err(ApiError::invalid_type("messages", "an array", other)),
         };
         if list.len() > UNSTORED_MESSAGES {
-            let message = format!(
+            let sentence = format!(
                 "Invalid 'messages': array too long. Expected an array with maximum length {UNSTORED_MESSAGES}, but got an array with length {} instead.",
                 list.len()
             );
             let code = Some("array_above_max_length");
-            return Err(ApiError::invalid("messages", code, message));
+            return Err(ApiError::invalid("messages", code, sentence));
         }
         let mut messages = Vec::with_capacity(list.len());
         for (index, message) in list.iter().enumerate() {
@@ -59,14 +59,13 @@ impl RequestMessages {
         match rest.last().map(pb::NewMessage::role) {
             Some(pb::Role::User | pb::Role::Tool) => {}
             Some(_) => {
-                let last = before + rest.len() - 1;
-                let message = "the last message must be of the role 'user' or 'tool'.";
-                let param = format!("messages[{last}].role");
-                return Err(ApiError::invalid(param, Some("invalid_value"), message));
+                let param = format!("messages[{}].role", before + rest.len() - 1);
+                let sentence = "the last message must be of the role 'user' or 'tool'.";
+                return Err(ApiError::invalid(param, Some("invalid_value"), sentence));
             }
             None => {
-                let message = "must hold at least one message of the role 'user' or 'tool'.";
-                return Err(ApiError::invalid("messages", Some("empty_array"), message));
+                let sentence = "must hold at least one message of the role 'user' or 'tool'.";
+                return Err(ApiError::invalid("messages", Some("empty_array"), sentence));
             }
         }
         let texts: Vec<String> = messages.iter().map(text_of).collect();
@@ -281,7 +280,7 @@ fn merge(items: Vec<InputItem>) -> pb::NewMessage {
 mod tests {
     use super::*;
 
-    fn parsed(messages: Value) -> Result<RequestMessages, ApiError> {
+    fn parsed(messages: &Value) -> Result<RequestMessages, ApiError> {
         let body = json!({ "messages": messages });
         RequestMessages::parse(&mut Fields::of(&body, "").expect("is an object"))
     }
@@ -289,7 +288,7 @@ mod tests {
     #[test]
     fn messages_of_every_role_become_messages_and_the_first_of_the_system_become_the_prompt() {
         use pb::Role::{Assistant, System, Tool, User};
-        let request = parsed(json!([
+        let request = parsed(&json!([
             {"role": "system", "content": "Be brief."},
             {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": [
@@ -339,7 +338,7 @@ mod tests {
             ),
             (json!({"role": "assistant"}), 1),
         ] {
-            let request = parsed(json!([message, user])).expect("is valid");
+            let request = parsed(&json!([message, user])).expect("is valid");
             assert_eq!(request.messages[0].parts.len(), parts, "{message}");
             assert_eq!((request.system_prompt, request.before), (None, 0));
         }
@@ -444,7 +443,7 @@ mod tests {
                 "missing_required_parameter",
             ),
         ] {
-            let refused = parsed(messages.clone()).expect_err("is refused").object();
+            let refused = parsed(&messages).expect_err("is refused").object();
             assert_eq!(
                 (&refused["param"], &refused["code"]),
                 (&json!(param), &json!(code)),

@@ -8,8 +8,8 @@
 //! - `plan`: which messages of a request are new
 //! - `stored`: the conversation of a request, and a turn in it
 //! - `names`: the names of fields in refusals
-//! - `answer`: the events of a turn; `completion`: the whole answer; `chunks`: its chunks; `stream`:
-//!   chunks as server-sent events
+//! - `answer`: the events of a turn; `completion`: the whole answer; `chunks`: its chunks
+//! - `stream`: chunks as server-sent events
 
 mod answer;
 mod body;

@@ -32,6 +32,9 @@ pub(super) enum Plan {
         /// How many messages of the conversation are the prompt, counted from here.
         prompt: std::ops::Range<usize>,
     },
+    /// The messages are not those of the conversation's end, but an earlier request with the same
+    /// key may have stored them.
+    Find,
     /// All messages are stored. The last one is of the user, and is answered anew.
     AnswerAnew,
 }

@@ -102,7 +102,7 @@ impl Conversation {
 
     /// Deletes the conversation if it was created for a request that has stored nothing. Returns
     /// whether it was deleted.
-    pub(super) async fn delete_if_unused(&self, http_caller: &HttpCaller) -> bool {
+    pub(super) async fn delete_if_empty(&self, http_caller: &HttpCaller) -> bool {
         if !self.is_created {
             return false;
         }
@@ -141,7 +141,13 @@ impl Conversation {
         let (mut ask, messages) = ask_of(body);
         ask.conversation_id = self.id.to_string();
         let mut names_of_turn = names;
-        match plan(&history, &stored.messages, turn.as_deref()).map_err(refusal_of)? {
+        let mut divergence = None;
+        let plan = plan(&history, &stored.messages, turn.as_deref()).or_else(|diverges| {
+            divergence = Some(diverges);
+            // The messages of an earlier request with this key may be older than those read.
+            turn.is_some().then_some(Plan::Find).ok_or(diverges)
+        });
+        match plan.map_err(refusal_of)? {
             Plan::Append { first_new } => {
                 let turn = turn.unwrap_or_else(|| Uuid::new_v4().to_string());
                 let new = NewMessages::split(messages, first_new);
@@ -161,6 +167,16 @@ impl Conversation {
                 ask.messages = self.get_messages(http_caller, ids).await?;
                 ask.request_id = turn;
             }
+            Plan::Find => {
+                let turn = turn.unwrap_or_default();
+                ask.messages = NewMessages::split(messages, 0).prompt;
+                if let Some(first) = ask.messages.first_mut() {
+                    first.metadata.insert(TURN_LABEL.to_owned(), turn.clone());
+                }
+                // Refused, unless an earlier request has stored the prompt.
+                ask.expected_last_message_id = Some(0);
+                ask.request_id = turn;
+            }
             Plan::AnswerAnew => {
                 ask.regenerate = true;
                 ask.expected_last_message_id = Some(self.newest);
@@ -170,7 +186,13 @@ impl Conversation {
         let services = &http_caller.services;
         let events = services.chat(http_caller.request(ask)).await;
         let events = events.map_err(|status| names_of_turn.refusal(&status))?;
-        AnswerEvents::begin(events.into_inner(), names_of_turn).await
+        let begun = AnswerEvents::begin(events.into_inner(), names_of_turn).await;
+        begun.map_err(|error| match divergence {
+            Some(divergence) if error.code() == Some(LAST_MESSAGE_MISMATCH) => {
+                refusal_of(divergence)
+            }
+            _ => error,
+        })
     }
 
     /// The newest messages that stand: all of them, or more than the request has. Instructions
@@ -225,7 +247,7 @@ impl Conversation {
         Ok(history)
     }
 
-    /// Appends the messages before the prompt. Returns the id of the newest message, and the prompt.
+    /// Appends the messages before the prompt. Returns the id of the newest message and the prompt.
     async fn append(
         &self,
         http_caller: &HttpCaller,
@@ -273,6 +295,9 @@ impl Conversation {
         Ok(messages)
     }
 }
+
+/// The code of a refused turn whose conversation has another newest message.
+const LAST_MESSAGE_MISMATCH: &str = "last_message_mismatch";
 
 /// The messages of a conversation, as a request is compared with them.
 #[derive(Debug, Default)]
@@ -406,10 +431,6 @@ mod tests {
 
     use super::*;
 
-    fn texts(messages: &[pb::NewMessage]) -> usize {
-        messages.len()
-    }
-
     #[test]
     fn the_prompt_is_what_follows_the_last_answer() {
         use pb::Role::{Assistant, System, Tool, User};
@@ -423,11 +444,11 @@ mod tests {
             (&[User, User, Assistant, User], 1, 2, 1),
         ] {
             let new = NewMessages::split(messages(roles), first);
-            assert_eq!((texts(&new.history), texts(&new.prompt)), (history, prompt));
+            assert_eq!((new.history.len(), new.prompt.len()), (history, prompt));
             assert_eq!(new.prompt_index(), roles.len() - prompt);
         }
         let many = NewMessages::split(messages(&[User; 150]), 0);
-        assert_eq!((texts(&many.history), texts(&many.prompt)), (50, 100));
+        assert_eq!((many.history.len(), many.prompt.len()), (50, 100));
     }
 
     #[test]

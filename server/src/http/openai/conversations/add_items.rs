@@ -37,7 +37,8 @@ pub(super) async fn add_items(
     let path = ConversationPath::parse(id)?;
     let request_id = request::idempotency_key(&headers)?;
     let mut fields = Fields::of_object(&body, "");
-    let messages = conversation::parse_items(&mut fields)?;
+    let items = conversation::parse_items(&mut fields)?;
+    let messages = conversation::open_items(&http_caller, items).await?;
     if messages.is_empty() {
         let message = "must hold at least one item.";
         return Err(if fields.value("items").is_none() {

@@ -16,6 +16,7 @@ use crate::{
             errors::{self, ApiError},
             ids,
             items::{Fields, InputItem, items_of, parse_input},
+            sealing,
         },
         problem::Problem,
     },
@@ -88,9 +89,9 @@ pub(super) fn param_name(field: &str) -> String {
     index.map_or_else(|| "items".to_owned(), |index| format!("items{index}]"))
 }
 
-/// Parses the items of a request, as the messages that they become. Each is checked as the RPC
-/// checks it, before anything is stored.
-pub(super) fn parse_items(fields: &mut Fields<'_>) -> Result<Vec<pb::NewMessage>, ApiError> {
+/// Parses the items of a request. Each message is checked as the RPC checks it, before anything is
+/// stored.
+pub(super) fn parse_items(fields: &mut Fields<'_>) -> Result<Vec<InputItem>, ApiError> {
     let Some(list) = fields.value("items") else {
         return Ok(Vec::new());
     };
@@ -105,23 +106,42 @@ pub(super) fn parse_items(fields: &mut Fields<'_>) -> Result<Vec<pb::NewMessage>
         let code = Some("array_above_max_length");
         return Err(ApiError::invalid("items", code, message));
     }
-    let items = parse_input(list, "items")?.into_iter().enumerate();
-    let messages: Vec<pb::NewMessage> = items
-        .map(|(index, item)| match item {
-            InputItem::Message(message) => Ok(message),
-            InputItem::Compaction(_) => Err(ApiError::unsupported_parameter(
-                format!("items[{index}].type"),
-                "A compaction cannot be added to a conversation; send it as input of a response.",
-            )),
-            InputItem::Reference(_) => Err(ApiError::unsupported_parameter(
-                format!("items[{index}].type"),
-                "A reference cannot be added to a conversation; send the item itself.",
-            )),
-        })
-        .collect::<Result<_, _>>()?;
-    for (index, message) in messages.iter().enumerate() {
-        let checked = message::parse(&format!("messages[{index}]"), message.clone());
-        checked.map_err(|error| ApiError::of_problem(&Problem::of_field(error), param_name))?;
+    let items = parse_input(list, "items")?;
+    for (index, item) in items.iter().enumerate() {
+        match item {
+            InputItem::Message(message) => {
+                let checked = message::parse(&format!("messages[{index}]"), message.clone());
+                checked
+                    .map_err(|error| ApiError::of_problem(&Problem::of_field(error), param_name))?;
+            }
+            InputItem::Compaction(_) => {}
+            InputItem::Reference(_) => {
+                return Err(ApiError::unsupported_parameter(
+                    format!("items[{index}].type"),
+                    "A reference cannot be added to a conversation; send the item itself.",
+                ));
+            }
+        }
+    }
+    Ok(items)
+}
+
+/// The messages that these items become.
+pub(super) async fn open_items(
+    http_caller: &HttpCaller,
+    items: Vec<InputItem>,
+) -> Result<Vec<pb::NewMessage>, ApiError> {
+    let mut messages = Vec::with_capacity(items.len());
+    for (index, item) in items.into_iter().enumerate() {
+        match item {
+            InputItem::Message(message) => messages.push(message),
+            InputItem::Compaction(encrypted) => {
+                let param = format!("items[{index}]");
+                messages.push(sealing::open_as_message(http_caller, &encrypted, &param).await?);
+            }
+            // `parse_items` has refused it.
+            InputItem::Reference(_) => {}
+        }
     }
     Ok(messages)
 }
@@ -214,6 +234,8 @@ mod tests {
             Ok(20)
         );
         assert_eq!(parsed(Value::Null), Ok(Vec::new()));
+        let compaction = json!([{"type": "compaction", "encrypted_content": "x"}]);
+        assert_eq!(parsed(compaction).map(|list| list.len()), Ok(1));
         let long_name = "n".repeat(200);
         for (items, param, code) in [
             (
@@ -222,11 +244,6 @@ mod tests {
                 "array_above_max_length",
             ),
             (json!("a"), "items", "invalid_type"),
-            (
-                json!([{"type": "compaction", "encrypted_content": "x"}]),
-                "items[0].type",
-                "unsupported_parameter",
-            ),
             (
                 json!([{"type": "item_reference", "id": "msg_1"}]),
                 "items[0].type",

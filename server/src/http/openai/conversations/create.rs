@@ -42,7 +42,8 @@ pub(super) async fn create_conversation(
     let mut fields = Fields::of_object(&body, "");
     let metadata = fields.value("metadata").map(request::parse_metadata);
     let metadata = metadata.transpose()?.unwrap_or_default();
-    let messages = conversation::parse_items(&mut fields)?;
+    let items = conversation::parse_items(&mut fields)?;
+    let messages = conversation::open_items(&http_caller, items).await?;
     let ask = pb::CreateConversationRequest {
         request_id: request_id.clone(),
         metadata,

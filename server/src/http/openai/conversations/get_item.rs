@@ -10,7 +10,9 @@ use crate::{
         extractors::{PathParams, QueryParams},
         json,
         openai::{
+            compaction,
             errors::ApiError,
+            ids::{CHECKPOINT_INDEX, ItemId},
             items::{StoredItem, stored_items},
             request,
         },
@@ -24,8 +26,11 @@ use crate::{
 pub(super) struct GetItem;
 
 impl EndpointRpcs for GetItem {
-    const RPCS: &'static [&'static Rpc] =
-        &[Rpc::named("get_message"), Rpc::named("get_conversation")];
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("get_message"),
+        Rpc::named("list_checkpoints"),
+        Rpc::named("get_conversation"),
+    ];
 }
 
 /// Returns one item of a conversation.
@@ -36,8 +41,27 @@ pub(super) async fn get_item(
 ) -> Result<Response, ApiError> {
     request::check_only_included(&query)?;
     let path = ConversationPath::parse(id)?;
+    if let Some(checkpoint) = find_checkpoint(&http_caller, &path, &item).await? {
+        return Ok(json::response(&checkpoint.value));
+    }
     let (_, found) = find(&http_caller, &path, &item).await?;
     Ok(json::response(&found.value))
+}
+
+/// The checkpoint with this id. None: it is not the id of a checkpoint that holds.
+async fn find_checkpoint(
+    http_caller: &HttpCaller,
+    path: &ConversationPath,
+    item: &str,
+) -> Result<Option<StoredItem>, ApiError> {
+    let id = ItemId::parse(item).filter(|id| id.conversation == path.id);
+    match id.filter(|id| id.index == CHECKPOINT_INDEX) {
+        None => Ok(None),
+        Some(id) => {
+            let refuse = |status: &tonic::Status| path.refusal(status);
+            compaction::find_checkpoint(http_caller, &id, refuse).await
+        }
+    }
 }
 
 /// The item with this id, and its message. One that was deleted is not found.

@@ -15,6 +15,7 @@ use crate::{
         extractors::{PathParams, QueryParams},
         json,
         openai::{
+            compaction,
             errors::ApiError,
             ids::ItemId,
             items::{StoredItem, stored_items},
@@ -28,8 +29,11 @@ use crate::{
 pub(super) struct ListItems;
 
 impl EndpointRpcs for ListItems {
-    const RPCS: &'static [&'static Rpc] =
-        &[Rpc::named("list_messages"), Rpc::named("get_conversation")];
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("list_messages"),
+        Rpc::named("list_checkpoints"),
+        Rpc::named("get_conversation"),
+    ];
 }
 
 /// Lists the items of a conversation, newest first unless the query says otherwise. A page may hold
@@ -60,9 +64,10 @@ pub(super) async fn list_items(
         // The memory of the messages stays reserved until their items are made.
         let (_, listed, reservation) = listed.into_parts();
         next.page_token = listed.next_page_token;
-        let items = convert(&http_caller, path.id, listed.messages).await?;
+        let mut items = convert(&http_caller, path.id, listed.messages).await?;
         drop(reservation);
-        for items in items {
+        add_checkpoints(&http_caller, &path, &mut items).await?;
+        for (_, items) in items {
             page.add(items);
         }
         // A page without an item is one of messages before the place after which the page begins.
@@ -100,17 +105,41 @@ fn list_request(
     }
 }
 
-/// The items of each message, made on the CPU pool if the messages are many or long.
+/// Adds the checkpoints whose last messages these are.
+async fn add_checkpoints(
+    http_caller: &HttpCaller,
+    path: &ConversationPath,
+    items: &mut [(i64, Vec<StoredItem>)],
+) -> Result<(), ApiError> {
+    let ids = || items.iter().map(|(message, _)| *message);
+    let (Some(first), Some(last)) = (ids().min(), ids().max()) else {
+        return Ok(());
+    };
+    let refuse = |status: &tonic::Status| path.refusal(status);
+    let checkpoints =
+        compaction::list_checkpoints(http_caller, path.id, (first, last), refuse).await?;
+    for checkpoint in checkpoints {
+        let message = checkpoint.id.message.0;
+        let place = items.iter_mut().find(|(id, _)| *id == message);
+        if let Some((_, items)) = place {
+            items.push(checkpoint);
+        }
+    }
+    Ok(())
+}
+
+/// The id and the items of each message, made on the CPU pool if the messages are many or long.
 async fn convert(
     http_caller: &HttpCaller,
     conversation: ConversationId,
     messages: Vec<pb::Message>,
-) -> Result<Vec<Vec<StoredItem>>, ApiError> {
+) -> Result<Vec<(i64, Vec<StoredItem>)>, ApiError> {
     let bytes = messages.iter().map(pb::Message::encoded_len).sum();
     let is_long = cpu_pool::is_long(bytes, messages.len());
     let make_items = move || {
         let messages = messages.iter();
-        let items = messages.map(|message| stored_items(conversation, message));
+        let items =
+            messages.map(|message| (message.message_id, stored_items(conversation, message)));
         items.collect()
     };
     let tenant = http_caller.caller.tenant();

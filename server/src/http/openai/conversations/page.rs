@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::http::openai::{
     errors::ApiError,
-    ids::{ItemId, ItemKind},
+    ids::ItemId,
     items::{StoredItem, unsupported_value},
     request,
 };
@@ -30,15 +30,11 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place of the item with this id. A compaction stands after the items of its last message.
+    /// The place of the item with this id.
     pub(super) const fn of(id: &ItemId) -> Self {
-        let index = match id.kind {
-            ItemKind::Compaction => u32::MAX,
-            _ => id.index,
-        };
         Self {
             message: id.message.0,
-            index,
+            index: id.index,
         }
     }
 }
@@ -167,6 +163,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::http::openai::ids::{CHECKPOINT_INDEX, ItemKind};
 
     fn item(message: i64, index: u32) -> StoredItem {
         StoredItem {
@@ -249,9 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_stands_after_the_items_of_its_last_message() {
-        let mut id = item(4, 0).id;
-        id.kind = ItemKind::Compaction;
+    fn a_checkpoint_stands_after_the_items_of_its_last_message() {
+        let id = item(4, CHECKPOINT_INDEX).id;
         assert!(Place::of(&id) > Place::of(&item(4, 2).id));
         assert!(Place::of(&id) < Place::of(&item(5, 0).id));
     }

@@ -17,6 +17,8 @@ pub(super) const STATUS: &str = "openai.status";
 const PARTS: &str = "openai.parts";
 /// The texts and media that a thought or a result of a call consists of.
 pub(super) const LAYOUT: &str = "openai.layout";
+/// What the message has no place for of the compaction that it was made from.
+pub(super) const COMPACTION: &str = "openai.compaction";
 /// The items that were removed from the message.
 const REMOVED: &str = "openai.removed";
 

@@ -5,10 +5,12 @@
 //! - `input`: items of a request become messages
 //! - `content`: the content of messages and of results of calls, both ways
 //! - `reasoning`: thoughts, both ways
+//! - `compaction`: summaries that stand for what was said before, both ways
 //! - `labels`: labels of a message for what the message itself has no place for
 //! - `output`: messages become items
 //! - `removal`: one item is removed from a message
 
+mod compaction;
 mod content;
 mod fields;
 mod input;
@@ -19,6 +21,7 @@ mod properties;
 mod reasoning;
 mod removal;
 
+pub(in crate::http) use compaction::{Compaction, SealKey};
 pub(in crate::http) use fields::{Fields, unsupported_value};
 pub(in crate::http) use input::{InputItem, parse_input};
 pub(in crate::http) use output::{StoredItem, items_of, items_of_parts, stored_items};

@@ -8,6 +8,7 @@ use anneal_proto::v1::{self as pb, part::Part};
 use serde_json::{Value, json};
 
 use super::{
+    compaction::Compaction,
     content::{self, Author},
     labels::{self, Labels, PartNotes, RemovedItems},
     reasoning,
@@ -29,6 +30,20 @@ pub(in crate::http) fn stored_items(
     conversation: ConversationId,
     message: &pb::Message,
 ) -> Vec<StoredItem> {
+    if let Some(compaction) = Compaction::of_message(&message.parts, &message.metadata) {
+        let id = ItemId {
+            kind: ItemKind::Compaction,
+            conversation,
+            message: MessageId(message.message_id),
+            index: 0,
+        };
+        let value = compaction.item(&id.to_string());
+        return vec![StoredItem {
+            id,
+            parts: 0..1,
+            value,
+        }];
+    }
     let removed = RemovedItems::read(&message.metadata);
     let groups = group(&message.parts, &removed);
     let last = groups.len().saturating_sub(1);
@@ -65,6 +80,9 @@ pub(in crate::http) fn items_of_parts(
     ids: &mut dyn FnMut(ItemKind) -> String,
     message: &pb::NewMessage,
 ) -> Vec<Value> {
+    if let Some(compaction) = Compaction::of_message(&message.parts, &message.metadata) {
+        return vec![compaction.item(&ids(ItemKind::Compaction))];
+    }
     let groups = group(&message.parts, &RemovedItems::default());
     let last = groups.len().saturating_sub(1);
     let items = groups
@@ -311,6 +329,24 @@ mod tests {
             json!([{"type": "reasoning_text", "text": "Hm."}])
         );
         assert!(items[0]["encrypted_content"].is_string());
+    }
+
+    #[test]
+    fn a_message_made_from_a_compaction_is_shown_as_one() {
+        let key = super::super::compaction::SealKey([1; 32]);
+        let compaction = Compaction::seal("All is well.".into(), "m".into(), &key);
+        let new = compaction.message();
+        let stored = pb::Message {
+            message_id: 3,
+            role: new.role,
+            parts: new.parts.clone(),
+            metadata: new.metadata.clone(),
+            ..pb::Message::default()
+        };
+        let shown = items_of(CONVERSATION, &stored);
+        assert_eq!(shown, [compaction.item(&format!("cmp_{HEX}_3_0"))]);
+        let unstored = items_of_parts(&mut |_| "cmp_1".into(), &new);
+        assert_eq!(unstored, [compaction.item("cmp_1")]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::Value;
 
 use super::{
-    run::{Medium, begin},
+    begin::{Medium, begin},
     sse,
 };
 use crate::{
@@ -56,7 +56,10 @@ pub(super) async fn create(
 }
 
 /// A permit for one reader of a turn.
-pub(super) fn acquire_reader(state: &HttpState, caller: &HttpCaller) -> Result<Permit, ApiError> {
+pub(in crate::http::openai) fn acquire_reader(
+    state: &HttpState,
+    caller: &HttpCaller,
+) -> Result<Permit, ApiError> {
     let limit = &state.services.state.reader_limit;
     let permit = limit.try_acquire(caller.caller.tenant());
     let permit = permit.inspect_err(|_| {

@@ -12,6 +12,7 @@ use crate::http::{
         errors::ApiError,
         ids::{ItemId, conversation_id},
         items::{self, InputItem},
+        sealing,
     },
 };
 
@@ -22,7 +23,7 @@ const PAGE_MESSAGES: i32 = 50;
 const PAGES: usize = 10;
 
 /// The messages of the input, in order. Items that are only named are read from the store.
-pub(super) async fn read(
+pub(in crate::http::openai) async fn read(
     caller: &HttpCaller,
     input: &Value,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
@@ -32,18 +33,12 @@ pub(super) async fn read(
         match item {
             InputItem::Message(message) => messages.push(message),
             InputItem::Reference(id) => messages.push(load_item(caller, &param, &id).await?),
-            InputItem::Compaction(_) => return Err(refuse_compaction(&param)),
+            InputItem::Compaction(encrypted) => {
+                messages.push(sealing::open_as_message(caller, &encrypted, &param).await?);
+            }
         }
     }
     Ok(messages)
-}
-
-/// The refusal of a compaction item.
-fn refuse_compaction(param: &str) -> ApiError {
-    ApiError::unsupported_parameter(
-        param,
-        "Items of the type 'compaction' are not supported here.",
-    )
 }
 
 /// The message of an item that is stored.
@@ -68,7 +63,10 @@ async fn load_item(caller: &HttpCaller, param: &str, id: &str) -> Result<pb::New
     let parsed = items::parse_input(&Value::Array(vec![item.ok_or_else(not_found)?]), param)?;
     match parsed.into_iter().next() {
         Some(InputItem::Message(message)) => Ok(message),
-        _ => Err(not_found()),
+        Some(InputItem::Compaction(encrypted)) => {
+            sealing::open_as_message(caller, &encrypted, param).await
+        }
+        Some(InputItem::Reference(_)) | None => Err(not_found()),
     }
 }
 

@@ -9,10 +9,11 @@
 //! - `parameters`: the response object
 //! - `input`: the input as messages
 //! - `target`: the conversation of a response
-//! - `stored`, `unstored`: begin a response; `run`: reads its events
+//! - `begin`: begins a response: `stored` or `unstored`; `run`: reads its events
 //! - `events`: pieces of an answer as events; `sse`: events as server-sent events
 //! - `outcome`: how a response has ended; `record`: a stored response
 
+mod begin;
 mod cancel;
 mod create;
 mod create_body;
@@ -35,6 +36,13 @@ mod tools;
 mod unstored;
 
 use axum::routing;
+
+pub(super) use begin::{Medium, begin};
+pub(super) use create::acquire_reader;
+pub(super) use input::read as read_input;
+pub(super) use outcome::{Usage, now};
+pub(super) use run::{RunningResponse, UnstoredHistory};
+pub(super) use unstored::load_history;
 
 use crate::http::Route;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tools::ToolRule;
 use crate::http::{
     openai::errors::ApiError,
-    resumable_turns::{TurnDone, Usage},
+    resumable_turns::{TurnDone, TurnUsage},
 };
 
 /// The state of a response.
@@ -52,7 +52,7 @@ pub(super) struct ResponseError {
 
 /// Tokens of the model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Usage {
+pub(in crate::http::openai) struct Usage {
     input_tokens: u64,
     input_tokens_details: InputDetails,
     output_tokens: u64,
@@ -167,7 +167,11 @@ impl Outcome {
 }
 
 impl Usage {
-    fn new((input, cached, written, output): (u64, u64, u64, u64)) -> Self {
+    /// The tokens that were read, those of them that came from the provider's cache and that were
+    /// written to it, and the tokens that the model wrote.
+    pub(in crate::http::openai) fn new(
+        (input, cached, written, output): (u64, u64, u64, u64),
+    ) -> Self {
         Self {
             input_tokens: input,
             input_tokens_details: InputDetails {
@@ -183,8 +187,8 @@ impl Usage {
     }
 }
 
-impl From<Usage> for Usage {
-    fn from(usage: Usage) -> Self {
+impl From<TurnUsage> for Usage {
+    fn from(usage: TurnUsage) -> Self {
         Self::new((
             usage.input_tokens,
             usage.cached_tokens,
@@ -241,7 +245,7 @@ impl From<&StoredAnswer> for TurnEnd {
 }
 
 /// Seconds since 1970.
-pub(super) fn now() -> i64 {
+pub(in crate::http::openai) fn now() -> i64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     since_1970.map_or(0, |since_1970| since_1970.as_secs() as i64)
 }

@@ -9,19 +9,14 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::{
-    create_body::CreateBody,
     events::{ItemIds, Piece, Translator},
     outcome::{Outcome, TurnEnd},
     record::{Record, Settled},
-    stored,
     tools::ToolRule,
-    unstored,
 };
 use crate::{
     failure::Failure,
     http::{
-        HttpState,
-        caller::HttpCaller,
         openai::errors::ApiError,
         resumable_turns::{TurnDone, TurnEvent, TurnReader},
     },
@@ -30,19 +25,6 @@ use crate::{
 
 /// Time between two looks at a turn that runs on another server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
-
-/// How a create arrives.
-pub(in crate::http) enum Medium<'a> {
-    /// As a request.
-    Http {
-        /// Makes the create repeatable.
-        idempotency_key: Option<String>,
-    },
-    /// Over a connection that remembers its last response of which nothing is stored.
-    Socket {
-        earlier: Option<&'a UnstoredHistory>,
-    },
-}
 
 /// A response of which nothing is stored: what a next one continues.
 #[derive(Debug, Clone)]
@@ -70,7 +52,7 @@ pub(in crate::http) struct RunningResponse {
     /// The input, and then the answer, of a response of which nothing is stored.
     messages: Vec<pb::NewMessage>,
     answer: Vec<pb::Part>,
-    ignored: Vec<String>,
+    pub(super) ignored: Vec<String>,
     role: ReaderRole,
 }
 
@@ -93,43 +75,6 @@ enum Source {
     Unstored(Events),
     /// Nothing more comes.
     Over,
-}
-
-/// Begins a response, or joins the one that an earlier create with the same key has begun.
-pub(in crate::http) async fn begin(
-    state: &HttpState,
-    caller: &HttpCaller,
-    body: Value,
-    medium: Medium<'_>,
-) -> Result<RunningResponse, ApiError> {
-    let digest = anneal_core::digest::of_content(&body.to_string());
-    let body = CreateBody::parse(body)?;
-    let ignored = body.ignored.clone();
-    let (key, earlier) = match medium {
-        Medium::Http { idempotency_key } => (idempotency_key, None),
-        Medium::Socket { earlier } => (None, earlier),
-    };
-    let mut running = if body.store {
-        if unstored::continues(&body, earlier) {
-            return Err(ApiError::invalid(
-                "store",
-                Some("invalid_value"),
-                "The previous response is not stored: only a response with 'store' false can \
-                 continue it.",
-            ));
-        }
-        Box::pin(stored::begin(
-            state,
-            caller,
-            &body,
-            (key.as_deref(), digest),
-        ))
-        .await?
-    } else {
-        Box::pin(unstored::begin(state, caller, &body, earlier)).await?
-    };
-    running.ignored = ignored;
-    Ok(running)
 }
 
 impl RunningResponse {
@@ -229,7 +174,7 @@ impl RunningResponse {
                         }
                     };
                     if let Some(event) = event {
-                        self.take_unstored(event).await;
+                        self.take_event(event).await;
                     }
                 }
                 Source::Store => {
@@ -285,7 +230,7 @@ impl RunningResponse {
         })
     }
 
-    async fn take_unstored(&mut self, event: Event) {
+    async fn take_event(&mut self, event: Event) {
         let event = match event {
             Event::TextDelta(text) => return self.push(Piece::Text(text)),
             Event::ReasoningEnd(part) => return self.push(Piece::Reasoning(part)),

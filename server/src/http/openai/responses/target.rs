@@ -81,7 +81,7 @@ pub(super) async fn find(
 ) -> Result<Target, ApiError> {
     let Some(point) = point else {
         return match body.origin {
-            Origin::Conversation(id) => find_named(caller, body, id).await,
+            Origin::Conversation(id) => find_conversation(caller, body, id).await,
             Origin::Nothing | Origin::Response(_) => create(caller, body, request_id).await,
         };
     };
@@ -133,7 +133,7 @@ async fn get(caller: &HttpCaller, id: ConversationId) -> Result<pb::Conversation
         })
 }
 
-async fn find_named(
+async fn find_conversation(
     caller: &HttpCaller,
     body: &CreateBody,
     id: ConversationId,

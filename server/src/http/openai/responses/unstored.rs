@@ -19,7 +19,10 @@ use crate::{
     http::{
         HttpState,
         caller::HttpCaller,
-        openai::{errors::ApiError, ids::response_id},
+        openai::{
+            errors::ApiError,
+            ids::{parse_response_id, response_id},
+        },
     },
 };
 
@@ -89,11 +92,21 @@ async fn load_previous(
     caller: &HttpCaller,
     body: &CreateBody,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
-    let Origin::Response(id) = body.origin else {
-        return Ok(Vec::new());
-    };
-    let record = Record::find(state, caller, id).await?;
-    let mut record = record.ok_or_else(|| no_previous_response(&response_id(id)))?;
+    match body.origin {
+        Origin::Response(id) => load_history(state, caller, &response_id(id)).await,
+        Origin::Nothing | Origin::Conversation(_) => Ok(Vec::new()),
+    }
+}
+
+/// The messages of a stored response, input and output, and of those before it.
+pub(in crate::http::openai) async fn load_history(
+    state: &HttpState,
+    caller: &HttpCaller,
+    id: &str,
+) -> Result<Vec<pb::NewMessage>, ApiError> {
+    let uuid = parse_response_id(id).ok_or_else(|| no_previous_response(id))?;
+    let record = Record::find(state, caller, uuid).await?;
+    let mut record = record.ok_or_else(|| no_previous_response(id))?;
     let point = Point::of_response(&mut record).await?;
     input::load_messages(caller, point.conversation, point.last.0).await
 }

@@ -8,9 +8,7 @@ mod background;
 mod chains;
 mod create;
 
-use std::time::Duration;
-
-use anneal_testkit::{HttpClient, HttpResponse};
+use anneal_testkit::{HttpClient, HttpResponse, eventually};
 use serde_json::{Value, json};
 
 use super::post;
@@ -42,13 +40,13 @@ async fn retrieve(web: &HttpClient, id: &str) -> Value {
 
 /// Retrieves a response until it has ended.
 async fn wait_for_end(web: &HttpClient, id: &str) -> Value {
-    loop {
-        let response = retrieve(web, id).await;
-        if !matches!(response["status"].as_str(), Some("queued" | "in_progress")) {
-            return response;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let mut response = Value::Null;
+    eventually("the response ends", async || {
+        response = retrieve(web, id).await;
+        !matches!(response["status"].as_str(), Some("queued" | "in_progress"))
+    })
+    .await;
+    response
 }
 
 /// The events of a stream. Asserts that each frame has the name of its event, and that the last
