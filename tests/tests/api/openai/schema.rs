@@ -7,7 +7,7 @@ use anneal_testkit::{HttpClient, HttpResponse, MODEL, Say, Script, ScriptedModel
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use super::{create, list, post, responses};
+use super::{create, list, post, responses, websocket::Socket};
 
 /// The specification's OpenAPI document; `schema/README.md` says where it comes from.
 const DOCUMENT: &str = include_str!("schema/openapi.json");
@@ -18,6 +18,7 @@ struct Schemas {
     item: Validator,
     /// Of the object `error`.
     error: Validator,
+    compaction: Validator,
     /// By the type of the event.
     events: HashMap<String, Validator>,
 }
@@ -45,6 +46,7 @@ impl Schemas {
             response: validator("ResponseResource"),
             item: validator("ItemField"),
             error: validator("ErrorPayload"),
+            compaction: validator("CompactResource"),
         }
     }
 
@@ -217,6 +219,45 @@ async fn responses_in_the_background_and_in_conversations_hold_to_the_schema() {
     schemas.assert_response(&HttpResponse::send(cancelled).await.json());
     let events = responses::read_events(&web.get(&format!("{path}?stream=true")).await);
     schemas.assert_events(&events);
+}
+
+#[tokio::test]
+async fn events_over_a_websocket_hold_to_the_schema() {
+    let schemas = Schemas::load();
+    let (_model, app) = start().await;
+    let mut socket = Socket::open(&app).await;
+    for store in [true, false] {
+        for input in ["Begin to think.", "Begin to stop early.", "Begin to fail."] {
+            let body = json!({"store": store, "input": input, "tools": [responses::tool("look")]});
+            schemas.assert_events(&socket.create(body).await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn compactions_hold_to_the_schema() {
+    let schemas = Schemas::load();
+    let model = ScriptedModel::start(Script::summarizes).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let input = json!([
+        {"role": "user", "content": "Tell me what you know."},
+        {"role": "assistant", "content": "The build took eleven seconds. ".repeat(60)},
+        {"role": "user", "content": "Thank you."},
+    ]);
+    let body = json!({"model": MODEL, "input": input});
+    let compacted = post(&web, "/v1/responses/compact", &body).await.json();
+    assert_valid(&schemas.compaction, &compacted);
+    let mut input = compacted["output"].as_array().expect("a list").clone();
+    input.push(json!({"role": "user", "content": "Go on."}));
+    let response = responses::create(&web, &json!({"input": input})).await;
+    schemas.assert_response(&response);
+    let inputs = format!(
+        "{}/{}/input_items",
+        responses::RESPONSES,
+        responses::id_of(&response)
+    );
+    schemas.assert_items(&web.get(&inputs).await.json()["data"]);
 }
 
 #[tokio::test]
