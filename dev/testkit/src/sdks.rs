@@ -81,7 +81,7 @@ impl Sdk {
                 }
             }
         };
-        let (_, read) = tokio::join!(read_lines, stderr.read_to_string(&mut errors));
+        let ((), read) = tokio::join!(read_lines, stderr.read_to_string(&mut errors));
         read.expect("is text");
         let status = child.wait().await.expect("the program ends");
         assert!(status.success(), "{errors}\n{output}");

@@ -2,7 +2,7 @@
 
 use anneal_testkit::Sdk;
 
-use super::sdk_python::{programs, run, run_example};
+use super::sdk_python::{programs, run, run_example, run_with_reasoning};
 
 #[tokio::test]
 async fn the_client_creates_streams_lists_and_resumes() {
@@ -11,6 +11,14 @@ async fn the_client_creates_streams_lists_and_resumes() {
     };
     let output = run(&sdk, &programs().join("javascript.mjs")).await;
     assert_eq!(output, "done\n");
+}
+
+#[tokio::test]
+async fn the_client_reads_reasoning_and_answers_that_do_not_complete() {
+    let Some(sdk) = Sdk::javascript("openai") else {
+        return;
+    };
+    assert_eq!(run_with_reasoning(&sdk, "reasoning.mjs").await, "done\n");
 }
 
 #[tokio::test]

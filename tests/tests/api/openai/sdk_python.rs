@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use anneal_core::caller::Verb;
-use anneal_testkit::{Gate, MODEL, Sdk, TestApp};
+use anneal_llm::provider::Api;
+use anneal_testkit::{Gate, MODEL, Say, Script, ScriptedModel, Sdk, TestApp};
 use tokio::process::Command;
 
 use crate::sdks::start_model;
@@ -40,6 +41,30 @@ pub(super) async fn run_example(sdk: &Sdk, name: &str) -> String {
     let app = TestApp::with_models_and_keys(model.settings(&[MODEL]), MODEL).await;
     Sdk::run(
         command(sdk, &examples().join(name), &app).await,
+        async || (),
+    )
+    .await
+}
+
+/// Runs a program, likewise, with a model that gives signed reasoning.
+pub(super) async fn run_with_reasoning(sdk: &Sdk, name: &str) -> String {
+    let model = ScriptedModel::start(|request| {
+        let asks = |words: &str| request.raw.contains(words);
+        if asks("Fail.") {
+            return Script::status(400, &[], r#"{"error": {"message": "no"}}"#);
+        }
+        let mut says = vec![Say::thought("Let me see."), Say::Signature("s".to_owned())];
+        says.extend(Say::texts(&["Here ", "it is."]));
+        if asks("Stop early.") {
+            says.push(Say::OutputLimit);
+        }
+        Script::says(request, says)
+    })
+    .await;
+    let settings = model.settings_of(Api::Anthropic, &[MODEL]);
+    let app = TestApp::with_models_and_keys(settings, MODEL).await;
+    Sdk::run(
+        command(sdk, &programs().join(name), &app).await,
         async || (),
     )
     .await
@@ -94,6 +119,12 @@ async fn the_client_gets_chat_completions() {
 #[tokio::test]
 async fn the_agents_sdk_runs_tools_and_keeps_its_session_in_a_conversation() {
     assert_program_succeeds("agents_sdk.py").await;
+}
+
+#[tokio::test]
+async fn the_client_reads_reasoning_and_sends_it_back() {
+    let Some(sdk) = Sdk::python() else { return };
+    assert_eq!(run_with_reasoning(&sdk, "reasoning.py").await, "done\n");
 }
 
 #[tokio::test]
