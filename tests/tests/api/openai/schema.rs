@@ -19,6 +19,8 @@ struct Schemas {
     /// Of the object `error`.
     error: Validator,
     compaction: Validator,
+    /// Of a WebSocket's frame without a response.
+    refusal: Validator,
     /// By the type of the event.
     events: HashMap<String, Validator>,
 }
@@ -47,6 +49,7 @@ impl Schemas {
             item: validator("ItemField"),
             error: validator("ErrorPayload"),
             compaction: validator("CompactResource"),
+            refusal: validator("WebSocketErrorEvent"),
         }
     }
 
@@ -249,6 +252,16 @@ async fn events_over_a_websocket_hold_to_the_schema() {
             schemas.assert_events(&socket.create(body).await);
         }
     }
+    for refused in [
+        json!({"input": 3}),
+        json!({"input": "a", "previous_response_id": "resp_x"}),
+    ] {
+        let frames = socket.create(refused).await;
+        let [refusal] = &*frames else {
+            panic!("more than an error: {frames:?}");
+        };
+        assert_valid(&schemas.refusal, refusal);
+    }
 }
 
 #[tokio::test]
@@ -259,7 +272,7 @@ async fn compactions_hold_to_the_schema() {
     let web = app.http_client();
     let input = json!([
         {"role": "user", "content": "Tell me what you know."},
-        {"role": "assistant", "content": "The build took eleven seconds. ".repeat(60)},
+        {"role": "assistant", "content": "The build took eleven seconds. ".repeat(120)},
         {"role": "user", "content": "Thank you."},
     ]);
     let body = json!({"model": MODEL, "input": input});
