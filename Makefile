@@ -37,6 +37,7 @@ tools:
 	@scripts/python_client.sh .tools/python
 	@scripts/kubernetes_tools.sh .tools/kubernetes
 	@scripts/typescript.sh .tools/typescript
+	@scripts/sdks.sh .tools/sdks
 
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy

@@ -10,6 +10,7 @@
 //!   `test_summarizers`: summarizers without a model.
 //! - `llm`: a real model, where it is installed. `python`: the Python client, where it is
 //!   installed. `typescript`: the TypeScript programs of the tutorial, where they are compiled.
+//!   `sdks`: SDKs of other protocols, where they are installed.
 //! - `pooler`: PgBouncer. `tcp_proxy`: a proxy that stalls or closes connections.
 //!   `tenant_swap_proxy`: a proxy that changes the tenant in the parameters of statements.
 //! - `trace_collector`: a collector of traces, which keeps the spans that it receives.
@@ -75,6 +76,7 @@ pub mod request_fields;
 mod run_length;
 mod scripted;
 mod scripted_apps;
+mod sdks;
 mod seeded_random;
 mod sessions;
 mod status_details;
@@ -124,6 +126,7 @@ pub use scripted::{
     Gate, MODEL, ModelAnswer, ModelRequest, ReportedUsage, Say, Script, ScriptedModel, plain_call,
     read_answer, read_rest,
 };
+pub use sdks::Sdk;
 pub use seeded_random::SeededRandom;
 pub use sessions::direct_scope;
 pub use status_details::{StatusDetails, assert_refused, status_details};

@@ -7,6 +7,7 @@
 //! - `http`: the HTTP API
 //! - `jobs`: counting, summaries and checkpoints in the background
 //! - `openai`: the doors of OpenAI's protocol
+//! - `sdks`: the model of the tests that run SDKs in other languages
 //! - `ui`: the door of the AI SDK
 //! - `watch`: watches, which stream the events of a conversation
 
@@ -17,5 +18,6 @@ mod conversations;
 mod http;
 mod jobs;
 mod openai;
+mod sdks;
 mod ui;
 mod watch;

@@ -6,6 +6,8 @@
 //! - `models`: the configured models
 //! - `refusals`: conversations and items that are refused
 //! - `responses`: responses; `websocket`: over a WebSocket
+//! - `schema`: answers and events hold to the schema of the Open Responses specification
+//! - `sdk_javascript`, `sdk_python`: the protocol's own SDKs
 
 mod chat_completions;
 mod compaction;
@@ -13,6 +15,9 @@ mod conversations;
 mod models;
 mod refusals;
 mod responses;
+mod schema;
+mod sdk_javascript;
+mod sdk_python;
 mod websocket;
 
 use anneal_testkit::{HttpClient, HttpResponse};

@@ -13,10 +13,10 @@ use tokio_tungstenite::{
 use super::assert_error;
 
 /// A client's end of a connection.
-struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+pub(super) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
-    async fn open(app: &TestApp) -> Self {
+    pub(super) async fn open(app: &TestApp) -> Self {
         let url = format!("ws://{}/v1/responses", app.addresses.http);
         let (socket, _) = connect_async(url).await.expect("connects");
         Self(socket)
@@ -41,7 +41,7 @@ impl Socket {
     }
 
     /// Creates a response with this input. Returns its events.
-    async fn create(&mut self, body: Value) -> Vec<Value> {
+    pub(super) async fn create(&mut self, body: Value) -> Vec<Value> {
         self.send(&create(body)).await;
         self.read_response().await
     }

@@ -3,9 +3,11 @@
 //! - `turns`: turns, other answers, edits and outputs of tools; refusals
 //! - `resume`: an answer is read once more, at any server; nothing to resume
 //! - `import`: a chat begins with a history that the client brings
+//! - `sdk`: the AI SDK itself
 
 mod import;
 mod resume;
+mod sdk;
 mod turns;
 
 use anneal_testkit::{HttpClient, HttpResponse};

@@ -298,16 +298,8 @@ impl Translator {
                 (&id, index),
                 &empty,
             ));
-            let place = json!({"item_id": id, "output_index": index, "content_index": 0});
-            let event = |kind: &str| {
-                let mut event = place.clone();
-                event["type"] = json!(kind);
-                event
-            };
-            self.emit_delta(event("response.reasoning.delta"), &text);
-            let mut done = event("response.reasoning.done");
-            done["text"] = json!(text);
-            self.emit(done);
+            // No deltas: the text is complete. Open Responses and OpenAI name their events
+            // differently, and OpenAI's client for JavaScript fails at a name that is not its own.
             self.emit(part_event(
                 "response.content_part.done",
                 (&id, index),

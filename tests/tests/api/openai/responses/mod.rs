@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use super::post;
 
 /// The path of creates.
-const RESPONSES: &str = "/v1/responses";
+pub(super) const RESPONSES: &str = "/v1/responses";
 
 /// Creates a response, which must succeed.
-async fn create(web: &HttpClient, body: &Value) -> Value {
+pub(super) async fn create(web: &HttpClient, body: &Value) -> Value {
     let answer = post(web, RESPONSES, body).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 /// Creates a response and reads its events.
-async fn create_stream(web: &HttpClient, mut body: Value) -> Vec<Value> {
+pub(super) async fn create_stream(web: &HttpClient, mut body: Value) -> Vec<Value> {
     body["stream"] = json!(true);
     let answer = post(web, RESPONSES, &body).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -32,7 +32,7 @@ async fn create_stream(web: &HttpClient, mut body: Value) -> Vec<Value> {
 }
 
 /// GET of a response.
-async fn retrieve(web: &HttpClient, id: &str) -> Value {
+pub(super) async fn retrieve(web: &HttpClient, id: &str) -> Value {
     let answer = web.get(&format!("{RESPONSES}/{id}")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -52,7 +52,7 @@ async fn wait_for_end(web: &HttpClient, id: &str) -> Value {
 /// The events of a stream. Asserts that each frame has the name of its event, and that the last
 /// frame is `[DONE]`.
 #[track_caller]
-fn read_events(answer: &HttpResponse) -> Vec<Value> {
+pub(super) fn read_events(answer: &HttpResponse) -> Vec<Value> {
     let mut frames: Vec<&str> = answer
         .text
         .split("\n\n")
@@ -96,11 +96,11 @@ fn streamed_text(events: &[Value]) -> String {
 }
 
 /// The id of a response.
-fn id_of(response: &Value) -> String {
+pub(super) fn id_of(response: &Value) -> String {
     response["id"].as_str().expect("has an id").to_owned()
 }
 
 /// A tool without parameters.
-fn tool(name: &str) -> Value {
+pub(super) fn tool(name: &str) -> Value {
     json!({"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}})
 }
