@@ -43,7 +43,7 @@ pub(in crate::http) async fn begin(
         CreateBody::parse(body).map(|body| (digest, body))
     };
     let (digest, body) = body_values::run_on(caller, body, parse).await??;
-    let ignored = body.ignored.clone();
+    let mut ignored = body.ignored.clone();
     let (key, earlier) = match medium {
         Medium::Http { idempotency_key } => (idempotency_key, None),
         Medium::Socket { earlier } => (None, earlier),
@@ -61,10 +61,15 @@ pub(in crate::http) async fn begin(
         let (tracker, state, caller) = (&state.services.state.turns, state.clone(), caller.clone());
         let begun = tracker.spawn(WatchedFuture::new(
             PollWatchdog::for_task("begin_response"),
-            async move { stored::begin(&state, &caller, &body, (key.as_deref(), digest)).await },
+            async move {
+                let key = (key.as_deref(), digest);
+                Box::pin(stored::begin(&state, &caller, &body, key)).await
+            },
         ));
         begun.await.map_err(|_| Failure::Panicked)??
     } else {
+        // Nothing is stored that a repetition could find.
+        ignored.extend(key.map(|_| "Idempotency-Key".to_owned()));
         Box::pin(unstored::begin(state, caller, &body, earlier)).await?
     };
     running.ignored = ignored;

@@ -43,12 +43,12 @@ pub(super) async fn create(
     let medium = Medium::Http {
         idempotency_key: (!key.is_empty()).then_some(key),
     };
-    let running = begin(&state, &http_caller, Value::Object(body), medium).await?;
+    let mut running = begin(&state, &http_caller, Value::Object(body), medium).await?;
     let ignored = running.ignored_parameters().to_vec();
     let response = if is_stream {
         sse::stream_events(running, permit, http_caller.proof())
     } else if running.is_background() {
-        json::response(&running.begun_object())
+        json::response(&running.show_background().await?)
     } else {
         json::response(&running.into_response_object().await?)
     };

@@ -37,14 +37,40 @@ pub(in crate::http::openai) async fn read(
     caller: &HttpCaller,
     input: &Arc<Value>,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
+    if input
+        .as_array()
+        .is_some_and(|items| items.len() > UNSTORED_MESSAGES)
+    {
+        return Err(ApiError::invalid(
+            "input",
+            Some("array_above_max_length"),
+            format!("Invalid 'input': expected at most {UNSTORED_MESSAGES} items."),
+        ));
+    }
     let parse = |input: Arc<Value>| items::parse_input(&input, "input");
     let items = body_values::run_on(caller, Arc::clone(input), parse).await??;
-    let mut messages = Vec::new();
+    let (mut messages, mut references, mut loaded) = (Vec::new(), 0, 0);
     for (index, item) in items.into_iter().enumerate() {
         let param = format!("input[{index}]");
         match item {
             InputItem::Message(message) => messages.push(message),
-            InputItem::Reference(id) => messages.push(load_item(caller, &param, &id).await?),
+            InputItem::Reference(id) => {
+                references += 1;
+                if references > REFERENCES {
+                    let reason = format!("At most {REFERENCES} items can be named by their ids.");
+                    return Err(ApiError::invalid(param, Some("invalid_value"), reason));
+                }
+                let message = load_item(caller, &param, &id).await?;
+                loaded += message.encoded_len();
+                if loaded > REFERENCED_BYTES {
+                    let reason = format!(
+                        "The items that are named by their ids have more than {REFERENCED_BYTES} \
+                         bytes."
+                    );
+                    return Err(ApiError::invalid(param, Some("invalid_value"), reason));
+                }
+                messages.push(message);
+            }
             InputItem::Compaction(encrypted) => {
                 messages.push(sealing::open_as_message(caller, &encrypted, &param).await?);
             }

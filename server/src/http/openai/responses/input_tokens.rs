@@ -4,6 +4,7 @@
 
 use anneal_core::{
     caller::ConversationId,
+    limits::UNSTORED_MESSAGES,
     tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
 };
 use anneal_proto::{
@@ -139,7 +140,7 @@ fn estimate_messages(messages: &[pb::NewMessage], encoding: Encoding) -> Result<
     if messages.is_empty() {
         return Ok(0);
     }
-    let messages = message::parse_at_least_one("input", messages.to_vec())?;
+    let messages = message::parse_up_to("input", messages.to_vec(), UNSTORED_MESSAGES)?;
     let tokens = messages
         .iter()
         .map(|message| encoding.estimate_message(message) + FRAMING_PER_MESSAGE);

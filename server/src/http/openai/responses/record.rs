@@ -387,7 +387,7 @@ impl Record {
 
     /// Deletes a response that has failed, so that its key can be used again. Its conversation goes,
     /// too, if nothing is in it. A response that has taken its place meanwhile stays.
-    pub(super) async fn discard_failed(&self) -> Result<(), ApiError> {
+    pub(super) async fn delete_after_failure(&self) -> Result<(), ApiError> {
         let store = &self.state.services.state.store;
         let (caller, row) = (self.caller.caller, &self.row);
         let deleted = store

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     events::{ItemIds, Piece, Translator},
-    outcome::{Outcome, TurnEnd},
+    outcome::{Outcome, Status, TurnEnd},
     record::{Record, Settled},
     tools::ToolRule,
 };
@@ -53,6 +53,8 @@ pub(in crate::http) struct RunningResponse {
     messages: Vec<pb::NewMessage>,
     answer: Vec<pb::Part>,
     pub(super) ignored: Vec<String>,
+    /// Whether the response was begun before this request.
+    pub(super) is_joined: bool,
     role: ReaderRole,
 }
 
@@ -104,6 +106,7 @@ impl RunningResponse {
             messages: Vec::new(),
             answer: Vec::new(),
             ignored: Vec::new(),
+            is_joined: false,
             role: ReaderRole::Client,
         }
     }
@@ -127,6 +130,7 @@ impl RunningResponse {
             messages,
             answer: Vec::new(),
             ignored: Vec::new(),
+            is_joined: false,
             role: ReaderRole::Client,
         }
     }
@@ -203,11 +207,13 @@ impl RunningResponse {
         ended.ok_or_else(|| Failure::Panicked.into())
     }
 
-    /// The response object of a response that has just begun.
-    pub(super) fn begun_object(&self) -> Value {
-        self.translator
-            .shown()
-            .running(super::outcome::Status::Queued)
+    /// The response object of a response in the background: as it is now, if an earlier create has
+    /// begun it, and otherwise as it begins.
+    pub(super) async fn show_background(&mut self) -> Result<Value, ApiError> {
+        match &mut self.record {
+            Some(record) if self.is_joined => record.object().await,
+            _ => Ok(self.translator.shown().running(Status::Queued)),
+        }
     }
 
     /// What a next response over the same connection continues. None: the response is stored, or

@@ -65,7 +65,7 @@ pub(super) async fn begin(
         match record.settle().await? {
             // It has left nothing, so it is tried again. Its turn is another one.
             Settled::Ended(outcome) if outcome.status == Status::Failed => {
-                record.discard_failed().await?;
+                record.delete_after_failure().await?;
                 request_id = format!("{request_id}/{}", Uuid::new_v4().as_simple());
             }
             Settled::Ended(_) | Settled::Running(_) => return Ok(join(record, None)),
@@ -102,7 +102,9 @@ pub(super) fn join(record: Record, after: Option<u64>) -> RunningResponse {
         .join((tenant, row.conversation_id), &row.request_id);
     // Once the end is stored, the turn's own end says less.
     let reader = reader.filter(|_| row.outcome.is_none());
-    RunningResponse::of_record(record, reader, after)
+    let mut joined = RunningResponse::of_record(record, reader, after);
+    joined.is_joined = true;
+    joined
 }
 
 /// Where the previous response ends. None: the request names none.

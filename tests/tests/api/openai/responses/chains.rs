@@ -129,6 +129,61 @@ async fn a_conversation_gets_the_items_of_its_responses_and_of_no_failed_one() {
 }
 
 #[tokio::test]
+async fn a_failed_response_takes_no_message_of_others_with_it() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |request| Script::says(request, [Say::text("No call.")]).after(&gate)
+    })
+    .await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let web = app.http_client();
+    let conversation = post(&web, "/v1/conversations", &json!({})).await.json();
+    let id = id_of(&conversation);
+    let tool = json!({"type": "function", "name": "look", "parameters": {"type": "object"}});
+    let body = json!({
+        "input": "one", "conversation": id, "tools": [tool], "tool_choice": "required",
+    });
+    let items = format!("/v1/conversations/{id}/items");
+    let between = json!({"items": [{"role": "user", "content": "of another client"}]});
+    let (failed, ()) = tokio::join!(post(&web, RESPONSES, &body), async {
+        model.wait_for_calls(1).await;
+        assert_eq!(post(&web, &items, &between).await.status, 200);
+        gate.open_for_ever();
+    });
+    assert_eq!(failed.json()["status"], "failed", "{failed:?}");
+    let listed = web.get(&format!("{items}?order=asc")).await.json();
+    let texts: Vec<&Value> = listed["data"]
+        .as_array()
+        .expect("is a list")
+        .iter()
+        .map(|item| &item["content"][0]["text"])
+        .collect();
+    assert_eq!(texts, ["of another client"]);
+}
+
+#[tokio::test]
+async fn an_input_has_a_bounded_number_of_items_and_of_references() {
+    let model = counting_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let message = json!({"role": "user", "content": "a"});
+    let body = json!({"input": vec![message; 10_001], "store": false});
+    let refused = post(&web, RESPONSES, &body).await;
+    assert_error(&refused, 400, "input", "array_above_max_length");
+    let first = create(&web, &json!({"input": "one"})).await;
+    let item = json!({"type": "item_reference", "id": first["output"][0]["id"]});
+    let mut input = vec![item; 100];
+    input.push(json!({"role": "user", "content": "a"}));
+    let body = json!({"input": input, "store": false});
+    assert_eq!(post(&web, RESPONSES, &body).await.status, 200);
+    input.insert(0, input[0].clone());
+    let body = json!({"input": input, "store": false});
+    let refused = post(&web, RESPONSES, &body).await;
+    assert_error(&refused, 400, "input[100]", "invalid_value");
+}
+
+#[tokio::test]
 async fn a_response_continues_a_stored_one_without_being_stored() {
     let model = counting_model().await;
     let app = TestApp::with_scripted_model(&model).await;
