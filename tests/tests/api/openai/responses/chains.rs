@@ -2,7 +2,7 @@
 
 use anneal_core::chat_options::ToolChoice;
 use anneal_server::{AgentSettings, Agents};
-use anneal_testkit::{HttpResponse, Say, Script, ScriptedModel, TestApp, pb};
+use anneal_testkit::{Gate, HttpResponse, Say, Script, ScriptedModel, TestApp, pb};
 use serde_json::{Value, json};
 
 use super::{RESPONSES, create, id_of, retrieve, text_of, tool};
