@@ -171,10 +171,12 @@ fn is_json(headers: &HeaderMap) -> bool {
         .eq_ignore_ascii_case("application/json")
 }
 
-/// Whether the error is that a value of another type stands in place of an enum's name. serde_json
-/// reports it as a syntax error, also if the JSON is valid.
-fn is_no_enum_name(description: &str, body: &[u8]) -> bool {
-    description.starts_with("expected value") && serde_json::from_slice::<IgnoredAny>(body).is_ok()
+/// Whether the error is that a value of another type stands in place of an enum's name, or that a
+/// number is too large. serde_json reports these as syntax errors, also if the JSON is valid.
+fn is_wrong_value(description: &str, body: &[u8]) -> bool {
+    let mut reports = ["expected value", "number out of range"].iter();
+    reports.any(|report| description.starts_with(report))
+        && serde_json::from_slice::<IgnoredAny>(body).is_ok()
 }
 
 /// Parses a JSON object. If a field cannot be read, the problem names it.
@@ -190,7 +192,7 @@ pub(super) fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem
     let body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let description = error.inner().to_string();
         match field_at(error.path()) {
-            Some(field) if error.inner().is_data() || is_no_enum_name(&description, bytes) => {
+            Some(field) if error.inner().is_data() || is_wrong_value(&description, bytes) => {
                 Problem::invalid(field, description)
             }
             _ => Problem::malformed(

@@ -145,7 +145,7 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             "1e400 tokens",
             JSON,
             "{\"message\":\"x\",\"maxOutputTokens\":1e400}",
-            MALFORMED,
+            invalid("maxOutputTokens"),
         ),
         post(
             "a body above 4 MiB",
