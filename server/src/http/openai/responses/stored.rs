@@ -226,12 +226,7 @@ impl Beginning<'_> {
         (target, attempt): (&Target, usize),
     ) -> Result<RunningResponse, Problem> {
         let mut last = target.after;
-        let appended = self.append_earlier(target, attempt, &mut last).await;
-        if last > target.after {
-            // If this process dies, the row says which messages are the response's.
-            record.clone().note_question(last).await;
-        }
-        let started = match appended {
+        let started = match self.append_earlier(target, attempt, &mut last).await {
             Ok(()) => self.start_turn(target, last).await,
             Err(refusal) => Err(refusal),
         };
