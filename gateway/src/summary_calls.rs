@@ -43,7 +43,7 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest wait between tries. If the provider asks for more, the whole summary fails.
 const MAX_BACKOFF: Duration = Duration::from_secs(20);
 
-/// What a summary is made of.
+/// The material of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SummarySubject {
     /// Stored messages of this conversation.

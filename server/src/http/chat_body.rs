@@ -52,7 +52,7 @@ pub(super) struct ChatBody {
     /// expire, with the same context and an output of one token.
     #[serde(default)]
     pub(super) cache_ping: bool,
-    /// What happens if the context is too long for the model. Absent: it is reduced.
+    /// The treatment of a context that is too long for the model. Absent: it is reduced.
     pub(super) on_overflow: Option<OnOverflow>,
     /// Most tokens of the answer, at least 1.
     pub(super) max_output_tokens: Option<u64>,
@@ -88,7 +88,7 @@ pub(super) struct ChatBody {
     pub(super) metadata: Option<BoundedLabels>,
 }
 
-/// What happens if the context is too long for the model.
+/// The treatment of a context that is too long for the model.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum OnOverflow {

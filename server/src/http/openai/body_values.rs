@@ -13,7 +13,7 @@ use crate::{failure::Failure, http::caller::HttpCaller, limits::cpu_pool, traffi
 /// average (an object with many short keys and texts), 141 in nested lists, and 80 in objects with
 /// one entry. So a body takes at most some 45 MB, of which [`reserve`] reserves three quarters.
 const VALUES: usize = 256 * 1024;
-/// What an object counts beside its further entries: its first one takes a leaf of some 630 bytes.
+/// Values that an object counts for by itself: its first entry takes a leaf of some 630 bytes.
 const VALUES_PER_OBJECT: usize = 8;
 
 /// Reserves memory for the values of a body that is parsed next. Fails if they are too many.
@@ -78,7 +78,7 @@ where
         .await
 }
 
-/// What was looked at of a value.
+/// The parts of a value that the scan has seen.
 #[derive(Default)]
 struct Seen {
     bytes: usize,

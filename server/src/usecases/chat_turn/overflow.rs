@@ -28,7 +28,7 @@ const FITTING_PERCENT: u64 = 95;
 /// percent.
 const SMALLER_PERCENT: u64 = 75;
 
-/// What happens if the context is too long.
+/// The treatment of a context that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnOverflow {
     /// It is reduced, and the model is called again.

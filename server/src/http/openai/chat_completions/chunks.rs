@@ -50,7 +50,7 @@ impl Chunks {
                 self.has_content = true;
                 Ok(vec![self.chunk(&json!({ "tool_calls": [shown] }), None)])
             }
-            // What was sent cannot be taken back.
+            // Chunks that were sent cannot be taken back.
             Event::Attempt(_) if self.has_content => Err(Status::unavailable(
                 "the answer began again after a part of it was sent; send the request again",
             )

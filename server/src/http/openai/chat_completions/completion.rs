@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::answer::AnswerEvents;
 use crate::http::openai::errors::ApiError;
 
-/// What identifies an answer, in each of its objects.
+/// The fields that identify an answer, in each of its objects.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     id: String,

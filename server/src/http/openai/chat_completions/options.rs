@@ -13,7 +13,7 @@ use crate::http::openai::{
 const STRICT: &str = "tools[].function.strict";
 
 /// Parses the options. `is_stored`: the turn has a conversation, which may have tools of its own.
-/// What has no effect is added to `ignored`.
+/// Adds the names of parameters without effect to `ignored`.
 pub(super) fn parse_options(
     fields: &mut Fields<'_>,
     is_stored: bool,

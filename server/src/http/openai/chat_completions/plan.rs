@@ -21,7 +21,7 @@ pub(super) struct StoredMessage {
     pub(super) turn: Option<String>,
 }
 
-/// What is done with a request.
+/// The treatment of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// The messages of the request from this one on are new.

@@ -1,5 +1,5 @@
-//! What a client of this API sees of a message. A stored message and one of a request are the same
-//! if they show the same.
+//! The parts of a message that a client of this API sees. A stored message and one of a request are
+//! the same if they show the same.
 
 use anneal_core::digest::{self, Digest};
 use anneal_proto::v1::{self as pb, part::Part};
@@ -17,7 +17,7 @@ impl Shown {
     }
 }
 
-/// What the message shows, in order. Reasoning is not shown, so a message may show nothing.
+/// The shown parts of the message, in order. Reasoning is not shown, so there may be none.
 pub(super) fn shown_in(role: pb::Role, parts: &[pb::Part]) -> Vec<Shown> {
     match role {
         pb::Role::Assistant => shown_of_assistant(parts),

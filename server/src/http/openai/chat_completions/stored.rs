@@ -332,7 +332,7 @@ struct NewMessages {
     first: usize,
     /// Those before the prompt.
     history: Vec<pb::NewMessage>,
-    /// What the turn answers: the last messages of the user, of tools and of the system.
+    /// The messages that the turn answers: the last ones of the user, of tools and of the system.
     prompt: Vec<pb::NewMessage>,
 }
 

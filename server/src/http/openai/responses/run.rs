@@ -276,7 +276,7 @@ impl RunningResponse {
                 self.violation = None;
             }
             TurnEvent::Attempt(_) => {
-                // What was sent cannot be taken back.
+                // Events that were sent cannot be taken back.
                 self.break_off(ApiError::from(Failure::TurnLost).with_code("response_begun_anew"));
             }
             TurnEvent::Done(done) => self.end_turn(&done).await,
