@@ -3,12 +3,17 @@
 //! skipped; where test data is required, the test fails.
 
 use std::{
+    fs::File,
     net::TcpListener,
-    path::PathBuf,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anneal_test_data::{find_test_data, skip_without_test_data};
+
+/// The ports of model servers.
+const PORTS: RangeInclusive<u16> = 18_800..=18_899;
 
 /// A running model server. It is stopped on drop, also when a test fails.
 pub struct Llm {
@@ -16,7 +21,7 @@ pub struct Llm {
     pub url: String,
     script: PathBuf,
     folder: PathBuf,
-    port: u16,
+    port: ReservedPort,
 }
 
 /// Starts a server whose model has a window of `window` tokens. Returns None, and prints why, if
@@ -27,10 +32,10 @@ pub fn start_llm(window: u32) -> Option<Llm> {
     // The installation in this folder survives the run: the first start takes a minute, later ones
     // ten seconds.
     let folder = std::env::temp_dir().join("anneal-tests").join("llm");
-    let port = free_port();
+    let port = ReservedPort::reserve(&folder);
     let run = Command::new(&script)
         .arg(&folder)
-        .arg(port.to_string())
+        .arg(port.number.to_string())
         .env("LLM_CTX", window.to_string())
         .stdin(Stdio::null())
         .output();
@@ -64,11 +69,31 @@ pub fn start_llm(window: u32) -> Option<Llm> {
     }
 }
 
-/// A port that is free now. If another process takes it before the server does, the script reports
-/// that.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("some port is free");
-    listener.local_addr().expect("it has an address").port()
+/// A port below those that the kernel gives to sockets without one, so that no other socket of the
+/// tests takes it before the server does, or is taken for the server. No other test reserves it
+/// while this value lives.
+struct ReservedPort {
+    number: u16,
+    /// Locked until it is closed.
+    _lock: File,
+}
+
+impl ReservedPort {
+    /// Reserves a port with a file of its own in `folder`.
+    fn reserve(folder: &Path) -> Self {
+        std::fs::create_dir_all(folder).expect("the folder for the model can be created");
+        let reserved = PORTS.into_iter().find_map(|number| {
+            let path = folder.join(format!("port-{number}.lock"));
+            let lock = File::create(path).expect("a file can be created");
+            let is_free =
+                lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", number)).is_ok();
+            is_free.then_some(Self {
+                number,
+                _lock: lock,
+            })
+        });
+        reserved.expect("one of the ports is free")
+    }
 }
 
 impl Drop for Llm {
@@ -76,7 +101,7 @@ impl Drop for Llm {
         let stop = Command::new(&self.script)
             .arg("stop")
             .arg(&self.folder)
-            .arg(self.port.to_string())
+            .arg(self.port.number.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -84,14 +109,14 @@ impl Drop for Llm {
         if let Err(e) = stop {
             println!(
                 "the model's server on port {} was not stopped: {e}",
-                self.port
+                self.port.number
             );
         }
-        // Each run uses another port, so files named after the port would accumulate.
+        // The next server on this port has settings of its own.
         for extension in ["conf", "log"] {
             let _ = std::fs::remove_file(
                 self.folder
-                    .join(format!("server-{}.{extension}", self.port)),
+                    .join(format!("server-{}.{extension}", self.port.number)),
             );
         }
     }
