@@ -107,11 +107,12 @@ pub(super) fn build_here(
     if ask.pressure == Pressure::Compact {
         material = emergency_compaction::shorten_tail(material);
     }
-    let idle = idle
-        .and_then(|idle| IdleCandidate::find(&material, idle))
-        .map(Box::new);
+    let idle = idle.and_then(|idle| IdleCandidate::find(&material, idle));
     let format = ask.format;
     let context = context::build(material, ask)?;
+    let idle = idle
+        .filter(|candidate| candidate.may_pay(&context))
+        .map(Box::new);
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
     // Content that is not part of the context has been dropped.
     let kept_bytes: usize = context

@@ -115,6 +115,12 @@ impl IdleCandidate {
         self.extract.as_ref().map_or(0, |extract| extract.bytes)
     }
 
+    /// Whether a checkpoint with an empty summary would shorten the context enough. Loads the
+    /// vocabulary.
+    pub(super) fn may_pay(&self, context: &Context) -> bool {
+        self.pays(context, self.cut.last, Tokens::ZERO)
+    }
+
     /// Whether the checkpoint would shorten the context enough. `context` was built without it.
     fn pays(&self, context: &Context, last: MessageId, summary: Tokens) -> bool {
         let with_mark = |last: MessageId, tokens: Tokens| {
@@ -206,9 +212,6 @@ async fn try_make(
     mut candidate: IdleCandidate,
     context: &Context,
 ) -> Result<bool, Failure> {
-    if !candidate.pays(context, candidate.cut.last, Tokens::ZERO) {
-        return Ok(false);
-    }
     let base = state.store.find_checkpoint_base(caller, id).await?;
     let prepared = base
         .prepared
