@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_core::caller::Caller;
+use anneal_core::caller::{Caller, Verbs};
 use anneal_store::{ActiveWebSession, NewWebSession, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{Extensions, HeaderMap, HeaderValue, header};
@@ -264,11 +264,11 @@ impl Authenticator {
         let mut extensions = extensions.clone();
         extensions.remove::<FromPage>();
         let signed_in = self.authenticate(&headers, &extensions).await?;
-        let (key, subject, longest) = match &signed_in.identity {
-            Identity::Key(id) => (Some(*id), "", sessions.longest),
+        let (key, subject, verbs, longest) = match &signed_in.identity {
+            Identity::Key(id) => (Some(*id), "", Verbs::default(), sessions.longest),
             Identity::Token(subject) => {
-                let left = self.token_time_left(credential)?;
-                (None, subject.as_ref(), sessions.longest.min(left))
+                let (verbs, left) = self.token_verbs(credential)?;
+                (None, subject.as_ref(), verbs, sessions.longest.min(left))
             }
             Identity::Anyone | Identity::Certificate(_) => return Err(AuthError::Unknown.into()),
         };
@@ -278,7 +278,7 @@ impl Authenticator {
             tenant: signed_in.caller.tenant(),
             key,
             subject,
-            verbs: signed_in.caller.verbs(),
+            verbs,
             idle: sessions.idle,
             longest,
         };
@@ -286,14 +286,14 @@ impl Authenticator {
         Ok(secret)
     }
 
-    /// Time until a token expires.
-    fn token_time_left(&self, token: &str) -> Result<Duration, AuthError> {
+    /// The verbs of a token, and the time until it expires.
+    fn token_verbs(&self, token: &str) -> Result<(Verbs, Duration), AuthError> {
         let methods = self.methods.as_deref();
         let tokens = methods.and_then(|methods| methods.tokens.as_ref());
         let claims = tokens.ok_or(AuthError::Unknown)?.verify(token)?;
         let left = claims.expires - UnixTime::now().as_secs() as f64;
-        // Zero for one within the leeway of the clocks, else it would end before it began.
-        Duration::try_from_secs_f64(left.max(0.0)).map_err(|_| AuthError::Unknown)
+        let left = Duration::try_from_secs_f64(left.max(0.0)).unwrap_or(Duration::MAX);
+        Ok((claims.verbs, left))
     }
 
     /// Ends a session.
