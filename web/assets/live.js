@@ -1,0 +1,1 @@
+// What the page does by itself: turns, changes, keys.
