@@ -103,3 +103,12 @@ pub enum Entry {
         can_restore: bool,
     },
 }
+
+impl ConversationPage {
+    /// The id of the requests of the messages' forms.
+    fn request_id(&self) -> &str {
+        self.composer
+            .as_ref()
+            .map_or("", |composer| &composer.request_id)
+    }
+}

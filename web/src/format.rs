@@ -26,9 +26,33 @@ impl Tokens {
     }
 }
 
+/// An integer. Templates give references.
+pub trait Figure {
+    /// The number in the widest type.
+    fn widen(self) -> i128;
+}
+
+macro_rules! figures {
+    ($($integer:ty)+) => {
+        $(impl Figure for $integer {
+            fn widen(self) -> i128 {
+                self.into()
+            }
+        }
+
+        impl Figure for &$integer {
+            fn widen(self) -> i128 {
+                (*self).into()
+            }
+        })+
+    };
+}
+
+figures!(i32 i64 u32 u64);
+
 /// A number with a narrow space between groups of three digits.
-pub fn number(value: impl Into<i128>) -> String {
-    let value: i128 = value.into();
+pub fn number(value: impl Figure) -> String {
+    let value = value.widen();
     let digits = value.unsigned_abs().to_string();
     let mut text = String::from(if value < 0 { "−" } else { "" });
     for (index, digit) in digits.chars().enumerate() {
@@ -41,7 +65,8 @@ pub fn number(value: impl Into<i128>) -> String {
 }
 
 /// Bytes in B, KB, MB or GB, of 1,000 each.
-pub fn bytes(value: u64) -> String {
+pub fn bytes(value: impl Figure) -> String {
+    let value = value.widen();
     let units = ["KB", "MB", "GB"];
     if value < 1000 {
         return format!("{value} B");
@@ -57,9 +82,10 @@ pub fn bytes(value: u64) -> String {
 }
 
 /// Milliseconds as ms, s, min or h.
-pub fn duration_ms(value: u64) -> String {
+pub fn duration_ms(value: impl Figure) -> String {
+    let value = value.widen();
     match value {
-        0..1000 => format!("{value} ms"),
+        ..1000 => format!("{value} ms"),
         1000..60_000 => format!("{:.1} s", value as f64 / 1000.0),
         60_000..3_600_000 => format!("{} min {} s", value / 60_000, value / 1000 % 60),
         _ => format!("{} h {} min", value / 3_600_000, value / 60_000 % 60),
@@ -115,12 +141,12 @@ mod tests {
 
     #[test]
     fn bytes_and_durations_have_units() {
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(4_194_304), "4.2 MB");
-        assert_eq!(bytes(999_999), "1.0 MB");
-        assert_eq!(duration_ms(12), "12 ms");
-        assert_eq!(duration_ms(1500), "1.5 s");
-        assert_eq!(duration_ms(61_000), "1 min 1 s");
+        assert_eq!(bytes(999_u64), "999 B");
+        assert_eq!(bytes(4_194_304_u64), "4.2 MB");
+        assert_eq!(bytes(999_999_u64), "1.0 MB");
+        assert_eq!(duration_ms(12_u64), "12 ms");
+        assert_eq!(duration_ms(1500_u64), "1.5 s");
+        assert_eq!(duration_ms(61_000_u64), "1 min 1 s");
     }
 
     #[test]

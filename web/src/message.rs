@@ -3,7 +3,7 @@
 use askama::Template;
 
 use crate::{
-    format::{Time, Tokens},
+    format::{self, Time, Tokens},
     markdown::Html,
     render::renders,
 };
@@ -145,4 +145,55 @@ pub struct MessagePiece {
     pub next_offset: Option<i64>,
     /// Bytes of the whole text.
     pub total: i64,
+}
+
+impl Role {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "System",
+            Self::User => "User",
+            Self::Assistant => "Assistant",
+            Self::Tool => "Tool",
+        }
+    }
+
+    /// The style class.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl Message {
+    /// The texts as they were written, for the form that edits them.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        texts.join("\n")
+    }
+
+    /// The size of its text.
+    pub(crate) fn size(&self) -> String {
+        format::bytes(self.text_bytes)
+    }
+
+    pub(crate) fn has_actions(&self) -> bool {
+        let actions = &self.actions;
+        self.alternatives.is_some()
+            || actions.edit
+            || actions.regenerate
+            || actions.fork
+            || actions.withdraw
+    }
 }
