@@ -1,6 +1,11 @@
 //! Begins a response that is stored.
 
-use anneal_core::{caller::TenantId, digest, digest::Digest, message::MessageId};
+use anneal_core::{
+    caller::{Bound, Caller},
+    digest,
+    digest::Digest,
+    message::MessageId,
+};
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{NewResponse, PutResponse, StoreError};
 use uuid::Uuid;
@@ -127,7 +132,11 @@ fn id_of_key(caller: Caller, key: &str) -> Uuid {
     let tenant = caller.tenant();
     let bound = caller.bound().map(Bound::setting);
     let fields = [tenant.0.as_bytes().as_slice(), key.as_bytes()];
-    let digest = digest::of_fields(fields.into_iter().chain(bound.as_deref().map(str::as_bytes)));
+    let digest = digest::of_fields(
+        fields
+            .into_iter()
+            .chain(bound.as_deref().map(str::as_bytes)),
+    );
     let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
     Uuid::from_bytes(*id)
 }
@@ -314,11 +323,13 @@ impl Beginning<'_> {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::caller::{BoundId, TenantId};
+
     use super::*;
 
     #[test]
     fn a_key_names_one_response_of_its_tenant() {
-        let tenant = |number| TenantId(Uuid::from_u128(number));
+        let caller = |number| Caller::of(TenantId(Uuid::from_u128(number)));
         let id = id_of_key(caller(1), "a");
         assert_eq!(id, id_of_key(caller(1), "a"));
         assert_ne!(id, id_of_key(caller(2), "a"));
