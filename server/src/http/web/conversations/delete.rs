@@ -19,7 +19,7 @@ use crate::{
         web::{
             error::WebError,
             form::Form,
-            page::{self, WebCaller},
+            page::{self, NoticeCode, WebCaller},
         },
     },
     verbs::Rpc,
@@ -87,7 +87,7 @@ pub(super) async fn delete(
         .services
         .delete_conversation(http_caller.request(ask))
         .await?;
-    Ok(page::see_other("/conversations", None))
+    Ok(page::see_other("/conversations", Some(NoticeCode::Deleted)))
 }
 
 /// The number of checkpoints that hold, at most [`MOST_COUNTED`].

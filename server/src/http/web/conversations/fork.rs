@@ -12,7 +12,7 @@ use crate::{
         web::{
             error::WebError,
             form::Form,
-            page::{self, WebCaller},
+            page::{self, NoticeCode, WebCaller},
         },
     },
     verbs::Rpc,
@@ -52,5 +52,6 @@ pub(super) async fn fork(
         .fork_conversation(http_caller.request(ask))
         .await?
         .into_inner();
-    Ok(page::see_other(&paths::end(&forked.conversation_id), None))
+    let path = paths::end(&forked.conversation_id);
+    Ok(page::see_other(&path, Some(NoticeCode::Forked)))
 }

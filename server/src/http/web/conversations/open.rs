@@ -117,7 +117,7 @@ fn composer(
     let model = conversation.policy.as_ref().map(|policy| policy.model.clone());
     Some(Composer {
         action: format!("{base}/turn"),
-        request_id: super::turn::request_id(String::new()),
+        request_id: super::turn::random_request_id(),
         expected_last,
         model: model.unwrap_or_default(),
         models,

@@ -4,7 +4,7 @@ use axum::{extract::State, response::Response};
 use serde::Deserialize;
 
 use super::{paths, turn};
-use crate::http::{
+use crate::{http::{
     bounded_collections::BoundedPictures,
     chat::ChatTurn,
     chat_body::ChatBody,
@@ -16,7 +16,7 @@ use crate::http::{
         form::Form,
         page::{self, WebCaller},
     },
-};
+}, reason::Reason};
 
 /// The fields of the composer.
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +49,15 @@ pub(super) async fn send(
         ..ChatBody::default()
     };
     let names = (id.as_str(), turn::request_id(new.request_id));
-    turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await?;
+    let again = (http_caller.clone(), body.clone());
+    let begun = turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await;
+    match begun {
+        // The text was changed after a turn of this form had failed.
+        Err(problem) if problem.is(Reason::RequestIdReused) => {
+            let (names, (http_caller, body)) = ((id.as_str(), turn::random_request_id()), again);
+            turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await?;
+        }
+        begun => begun?,
+    }
     Ok(page::see_other(&paths::end(&id), None))
 }

@@ -1,5 +1,7 @@
 //! A turn of the page: it is begun by a form, and goes on without its reader.
 
+use std::{collections::HashMap, time::Duration};
+
 use anneal_core::{caller::ConversationId, message::MessageId};
 use anneal_proto::{
     convert::{message, parse},
@@ -14,11 +16,15 @@ use crate::{
         chat,
         chat_body::{self, ChatBody},
         problem::Problem,
-        resumable_turns::{SessionOrigin, TurnRequest, WhenBusy},
+        resumable_turns::{SessionOrigin, TurnEvent, TurnRequest, WhenBusy},
         state::HttpState,
     },
     reason::Reason,
 };
+
+/// How long a failure of the model may take to become the answer to a form. A later one comes with
+/// the events of the turn.
+const FAILURE_WAIT: Duration = Duration::from_millis(100);
 
 /// Begins a turn, and waits until its question is stored. A turn with a request id that was begun
 /// before is joined.
@@ -42,7 +48,20 @@ pub(super) async fn begin(
         state
             .running_turns
             .join_or_start(http_caller, turn_request, state.closing.clone());
-    reader.wait_for_start().await
+    reader.wait_for_start().await?;
+    let failure = async {
+        while let Some((_, event)) = reader.next().await {
+            match event {
+                TurnEvent::Started(_) => {}
+                TurnEvent::Error(failed) => return Err(failed.problem),
+                _ => break,
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(FAILURE_WAIT, failure)
+        .await
+        .unwrap_or(Ok(()))
 }
 
 /// The request of a turn whose question is stored, so that any server can go on with it. None: the
@@ -101,7 +120,7 @@ async fn find_anew(
     let stored = pb::NewMessage::from(found.message.unwrap_or_default());
     // An edit without labels has kept those that are stored.
     let unlabelled = pb::NewMessage {
-        metadata: std::collections::HashMap::new(),
+        metadata: HashMap::new(),
         ..stored.clone()
     };
     for message in [unlabelled, stored] {
@@ -144,8 +163,12 @@ async fn is_anew(
 /// The request id of a form, or one of its own.
 pub(super) fn request_id(given: String) -> String {
     if given.is_empty() {
-        uuid::Uuid::new_v4().to_string()
+        random_request_id()
     } else {
         given
     }
+}
+
+pub(super) fn random_request_id() -> String {
+    uuid::Uuid::new_v4().to_string()
 }

@@ -14,7 +14,7 @@ use crate::{
         web::{
             error::WebError,
             form::Form,
-            page::{self, WebCaller},
+            page::{self, NoticeCode, WebCaller},
         },
     },
     verbs::Rpc,
@@ -57,7 +57,7 @@ pub(super) async fn rename(
         ..pb::Conversation::default()
     };
     update(&http_caller, conversation, "title", rename.etag).await?;
-    Ok(page::see_other(&paths::conversation(&id), None))
+    Ok(page::see_other(&paths::conversation(&id), Some(NoticeCode::Saved)))
 }
 
 /// Shows a conversation before the others, or among them again.
@@ -72,7 +72,7 @@ pub(super) async fn pin(
         ..pb::Conversation::default()
     };
     update(&http_caller, conversation, "pinned", switch.etag).await?;
-    Ok(page::see_other(&paths::conversation(&id), None))
+    Ok(page::see_other(&paths::conversation(&id), Some(NoticeCode::Saved)))
 }
 
 /// Archives a conversation, or makes it active again.
@@ -81,10 +81,10 @@ pub(super) async fn archive(
     PathParams(id): PathParams<String>,
     Form(switch): Form<Switch>,
 ) -> Result<Response, WebError> {
-    let status = if switch.on {
-        pb::ConversationStatus::Archived
+    let (status, notice) = if switch.on {
+        (pb::ConversationStatus::Archived, NoticeCode::Archived)
     } else {
-        pb::ConversationStatus::Active
+        (pb::ConversationStatus::Active, NoticeCode::Unarchived)
     };
     let conversation = pb::Conversation {
         conversation_id: id.clone(),
@@ -92,7 +92,7 @@ pub(super) async fn archive(
         ..pb::Conversation::default()
     };
     update(&http_caller, conversation, "status", switch.etag).await?;
-    Ok(page::see_other(&paths::conversation(&id), None))
+    Ok(page::see_other(&paths::conversation(&id), Some(notice)))
 }
 
 async fn update(
