@@ -110,7 +110,7 @@ impl ServerWithoutDatabase {
         )
         .expect("the URL can be read");
         let settings = ServerSettings::default();
-        let auth = Authenticator::new(&AuthSettings::default(), &store)
+        let auth = Authenticator::new(&AuthSettings::default(), &WebSettings::default(), &store)
             .expect("without credentials no file is read");
         let state = ServerState::new(
             store,

@@ -116,7 +116,10 @@ pub use retention::{
 pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
-pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, TenantUsage};
+pub use tenants::{
+    ActiveKey, ActiveWebSession, ListedKey, ListedTenant, NewKey, NewWebSession, OwnerConnection,
+    TenantUsage,
+};
 pub use triggers::ContextUsage;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
