@@ -7,9 +7,11 @@
 //! - `sign_in`: sign-in and sign-out
 //! - `assets`: the stylesheet and the scripts
 //! - `error`: refusals; `headers`: headers of every answer
+//! - `conversations`: the list, and a conversation to talk in
 //! - `state`: what the routes of pages share
 
 mod assets;
+mod conversations;
 mod cookie;
 mod csrf;
 mod error;
@@ -52,7 +54,7 @@ const SEGMENTS: [&str; 6] = [
 
 /// Every route of the page.
 pub(super) fn routes() -> impl Iterator<Item = &'static WebRoute> {
-    ROUTES.iter()
+    ROUTES.iter().chain(conversations::ROUTES)
 }
 
 /// Whether this is the path of a page.
