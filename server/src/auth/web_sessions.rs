@@ -308,8 +308,7 @@ impl Authenticator {
 
     /// Makes the session of these headers last, because its holder has opened a page.
     pub(crate) async fn extend_session(&self, headers: &HeaderMap) {
-        if let (Some(sessions), Some(session)) =
-            (self.sessions(), SessionText::of_headers(headers))
+        if let (Some(sessions), Some(session)) = (self.sessions(), SessionText::of_headers(headers))
         {
             sessions.extend(&session).await;
         }

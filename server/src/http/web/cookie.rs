@@ -104,9 +104,7 @@ pub(super) async fn accept_cookie(
             header.set_sensitive(true);
             request.headers_mut().insert(header::AUTHORIZATION, header);
             request.extensions_mut().insert(FromPage);
-            request
-                .extensions_mut()
-                .insert(SignedIn(session.0.clone()));
+            request.extensions_mut().insert(SignedIn(session.0.clone()));
         }
         request.extensions_mut().insert(session.0);
     } else if let Some(secret) = value
@@ -148,7 +146,10 @@ mod tests {
         assert!(!set.contains("Domain"), "{set}");
         let plain = PLAIN.of_session(&secret);
         let plain = plain.to_str().expect("is text");
-        assert!(plain.starts_with("anneal=") && !plain.contains("Secure"), "{plain}");
+        assert!(
+            plain.starts_with("anneal=") && !plain.contains("Secure"),
+            "{plain}"
+        );
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Refusals on the page. A refusal is a problem, as everywhere; the middleware shows it as a page,
 //! or as a notice on the page that a script has changed.
 
+use std::time::Instant;
+
 use anneal_web::{
     RenderError,
     error::{ErrorPage, Refusal},
     layout::Place,
 };
 use axum::{
-    extract::{FromRequestParts as _, Request},
-    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
+    body::Body,
+    extract::Request,
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{Html, IntoResponse, Response},
 };
@@ -42,6 +45,11 @@ impl IntoResponse for WebError {
         self.0.into_response()
     }
 }
+
+const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
+const HX_RETARGET: HeaderName = HeaderName::from_static("hx-retarget");
+const HX_RESWAP: HeaderName = HeaderName::from_static("hx-reswap");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// A request of the page, as far as the form of a refusal depends on it.
 struct Asked {
@@ -116,4 +124,41 @@ impl Asked {
         };
         (status(problem), Html(page.render().unwrap_or_default())).into_response()
     }
+}
+
+/// The text of a refusal.
+fn refusal(problem: &Problem) -> Refusal {
+    Refusal {
+        title: problem.title().to_owned(),
+        text: problem.detail().to_owned(),
+        reason: problem.reason().to_owned(),
+        status: problem.status(),
+    }
+}
+
+fn status(problem: &Problem) -> StatusCode {
+    StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// The address of the sign-in page, which leads back to this one.
+fn sign_in_address(again: Option<&str>) -> String {
+    match again {
+        Some(path) if path != "/" => {
+            let next = serde_urlencoded::to_string([("next", path)]).unwrap_or_default();
+            format!("/sign-in?{next}")
+        }
+        _ => "/sign-in".to_owned(),
+    }
+}
+
+/// The answer with the other headers of the response, such as those of a wait or a new cookie.
+fn with_answer(response: Response, answer: Response) -> Response {
+    let (refused, _) = response.into_parts();
+    let (mut parts, body) = answer.into_parts();
+    for name in [header::RETRY_AFTER, header::SET_COOKIE, header::ALLOW] {
+        if let Some(value) = refused.headers.get(&name) {
+            parts.headers.insert(name, value.clone());
+        }
+    }
+    Response::from_parts(parts, Body::new(body))
 }

@@ -62,7 +62,9 @@ fn check_token(
     secret: &SessionSecret,
 ) -> Result<(), Problem> {
     let is_ours = match in_header {
-        Some(token) => token.to_str().is_ok_and(|token| csrf::is_token_of(token, secret)),
+        Some(token) => token
+            .to_str()
+            .is_ok_and(|token| csrf::is_token_of(token, secret)),
         None => serde_urlencoded::from_bytes::<Vec<(String, String)>>(form)
             .map_err(unreadable)?
             .iter()
@@ -72,7 +74,9 @@ fn check_token(
     if is_ours {
         Ok(())
     } else {
-        Err(refused("the page with this form is out of date: open it again"))
+        Err(refused(
+            "the page with this form is out of date: open it again",
+        ))
     }
 }
 

@@ -28,8 +28,8 @@ use tower_http::compression::{
 };
 
 pub(super) use self::error::shape;
-pub(super) use self::state::WebState;
 use self::page::WebRoute;
+pub(super) use self::state::WebState;
 use super::state::HttpState;
 
 /// Routes that belong to no page.
@@ -96,7 +96,13 @@ mod tests {
         for (path, _) in routes() {
             assert!(is_page_path(path), "{path}");
         }
-        for path in ["/api/agents/a/chat", "/v1/models", "/metrics", "/healthz", "/openapi.json"] {
+        for path in [
+            "/api/agents/a/chat",
+            "/v1/models",
+            "/metrics",
+            "/healthz",
+            "/openapi.json",
+        ] {
             assert!(!is_page_path(path), "{path}");
         }
     }

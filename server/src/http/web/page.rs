@@ -55,7 +55,10 @@ impl<C: EndpointRpcs> FromRequestParts<HttpState> for WebCaller<C> {
         if is_visit(&parts.method, &parts.headers) {
             state.auth.extend_session(&parts.headers).await;
         }
-        let context = PageContext::of(parts).with_caller(&http_caller, state, &parts.headers);
+        let context = PageContext::of(parts);
+        let context = context
+            .with_caller(&http_caller, state, &parts.headers)
+            .await;
         if let Some(slot) = parts.extensions.get::<PageSlot>() {
             let _ = slot.0.set(context.clone());
         }
@@ -122,8 +125,13 @@ impl PageContext {
         }
     }
 
-    fn with_caller(self, caller: &HttpCaller, state: &HttpState, headers: &HeaderMap) -> Self {
-        let names = state.auth.session_names(headers).unwrap_or_default();
+    async fn with_caller(
+        self,
+        caller: &HttpCaller,
+        state: &HttpState,
+        headers: &HeaderMap,
+    ) -> Self {
+        let names = state.auth.session_names(headers).await.unwrap_or_default();
         Self {
             who: names.holder,
             tenant: names.tenant,
@@ -280,7 +288,10 @@ mod tests {
         for (path, expected) in [
             ("/conversations", "/conversations?notice=deleted"),
             ("/conversations?a=b", "/conversations?a=b&notice=deleted"),
-            ("/conversations/1#end", "/conversations/1?notice=deleted#end"),
+            (
+                "/conversations/1#end",
+                "/conversations/1?notice=deleted#end",
+            ),
         ] {
             let answer = see_other(path, Some(NoticeCode::Deleted));
             assert_eq!(answer.status(), StatusCode::SEE_OTHER);

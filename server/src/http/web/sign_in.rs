@@ -86,7 +86,10 @@ pub(super) async fn sign_in(
         return Ok(page::see_other(path_after(&form.next), None));
     }
     let RequestExtensions(extensions) = extensions;
-    let signed_in = state.auth.sign_in(form.credential.trim(), &extensions).await;
+    let signed_in = state
+        .auth
+        .sign_in(form.credential.trim(), &extensions)
+        .await;
     let secret = match signed_in.map_err(Problem::from) {
         Ok(secret) => secret,
         Err(problem) if problem.status() == StatusCode::UNAUTHORIZED.as_u16() => {
@@ -114,10 +117,9 @@ pub(super) async fn sign_out(
     }
     let answer = page::see_other("/sign-in", Some(NoticeCode::SignedOut));
     let mut answer = with_cookie(answer, state.web.cookies.removal());
-    answer.headers_mut().insert(
-        "clear-site-data",
-        HeaderValue::from_static("\"cache\""),
-    );
+    answer
+        .headers_mut()
+        .insert("clear-site-data", HeaderValue::from_static("\"cache\""));
     Ok(answer)
 }
 
@@ -184,7 +186,12 @@ mod tests {
 
     #[test]
     fn the_page_after_the_sign_in_is_one_of_this_server() {
-        for path in ["/", "/conversations", "/conversations/1?x=%2F#end", "/operations"] {
+        for path in [
+            "/",
+            "/conversations",
+            "/conversations/1?x=%2F#end",
+            "/operations",
+        ] {
             let expected = path;
             assert_eq!(path_after(path), expected);
         }
