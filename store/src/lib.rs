@@ -90,10 +90,10 @@ pub use error::{Entity, MigrationsError, StoreError};
 pub use forks::{ForkAsk, Forked};
 pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
-    Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,
-    MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES, ReadBudget,
-    ShortConversationId, StoredMessage, StoredSummary, SummaryOrigin, TokenRun, TokenRunsAsk, TurnCandidate, TurnKey, UncountedMessages,
-    UnsummarizedMessage,
+    Append, AppendSettings, Appended, AppendedMessage, AskedTurn, ContentRead, CountedMessages,
+    Grouping, MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES,
+    ReadBudget, ShortConversationId, StoredMessage, StoredSummary, SummaryOrigin, TokenRun, TokenRunsAsk, TurnCandidate, TurnKey,
+    TurnQuestion, UncountedMessages, UnsummarizedMessage,
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{
@@ -116,7 +116,10 @@ pub use retention::{
 pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
-pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, TenantUsage};
+pub use tenants::{
+    ActiveKey, ActiveWebSession, ListedKey, ListedTenant, NewKey, NewWebSession, OwnerConnection,
+    TenantUsage,
+};
 pub use triggers::ContextUsage;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 

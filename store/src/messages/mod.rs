@@ -5,6 +5,7 @@
 //! - `read`: pages of messages, and single messages.
 //! - `versions`: content that does not stand: that of withdrawn messages, and earlier versions.
 //! - `find_turns`: a turn, by an abbreviation of its conversation's id and by its first message.
+//! - `turn_questions`: the question of a turn, by the turn's request id.
 //! - `byte_range`: byte ranges of one message's text.
 //! - `read_budget`: how much content a read may bring into memory, and on which thread it is
 //!   parsed.
@@ -24,6 +25,7 @@ pub(crate) mod stored_text;
 pub(crate) mod summaries;
 mod token_counts;
 mod token_runs;
+mod turn_questions;
 mod versions;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
@@ -34,4 +36,5 @@ pub use read_budget::{ContentRead, ROW_BYTES, ReadBudget};
 pub use summaries::{MessageSummary, UnsummarizedMessage};
 pub use token_counts::{CountedMessages, UncountedMessages};
 pub use token_runs::{TokenRun, TokenRunsAsk};
+pub use turn_questions::{AskedTurn, TurnQuestion};
 pub use versions::MessageVersion;
