@@ -25,7 +25,7 @@ create table web_session (
     verbs           smallint,                                   -- verbs of the token, as api_key.verbs; null for a key
     began_ts        timestamptz not null default now(),         -- when the credential was shown
     expires_ts      timestamptz not null,                       -- from when on it is refused; a visit extends it
-    ends_ts         timestamptz not null                        -- until when it can be extended
+    ends_ts         timestamptz not null                        -- until when visits can extend it
 );
 -- put_web_session: the sessions of a key or subject, oldest first.
 create index web_session_by_holder on web_session (tenant_id, key_id, subject, began_ts);
