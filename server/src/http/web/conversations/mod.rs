@@ -20,14 +20,14 @@ mod list;
 mod media;
 mod message;
 mod open;
-mod paths;
+pub(super) mod paths;
 mod send;
 mod separator;
 mod stop;
 mod turn;
 mod turn_events;
 mod update;
-mod view;
+pub(super) mod view;
 mod watch;
 
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
@@ -57,10 +57,9 @@ pub(super) const ROUTES: &[WebRoute] = &[
         routing::get(turn_events::turn_events)
     }),
     ("/conversations/{id}/stop", || routing::post(stop::stop)),
-    ("/conversations/{id}/regenerate", || {
-        routing::post(answer_anew::regenerate)
+    ("/conversations/{id}/rename", || {
+        routing::post(update::rename)
     }),
-    ("/conversations/{id}/rename", || routing::post(update::rename)),
     ("/conversations/{id}/pin", || routing::post(update::pin)),
     ("/conversations/{id}/archive", || {
         routing::post(update::archive)
@@ -69,8 +68,12 @@ pub(super) const ROUTES: &[WebRoute] = &[
         routing::get(delete::ask).post(delete::delete)
     }),
     ("/conversations/{id}/fork", || routing::post(fork::fork)),
-    ("/conversations/{id}/rewind", || routing::post(change::rewind)),
-    ("/conversations/{id}/choose", || routing::post(change::choose)),
+    ("/conversations/{id}/rewind", || {
+        routing::post(change::rewind)
+    }),
+    ("/conversations/{id}/choose", || {
+        routing::post(change::choose)
+    }),
     ("/conversations/{id}/separator", || {
         routing::post(separator::separator)
     }),
@@ -79,6 +82,9 @@ pub(super) const ROUTES: &[WebRoute] = &[
     }),
     ("/conversations/{id}/messages/{mid}/edit", || {
         routing::post(answer_anew::edit)
+    }),
+    ("/conversations/{id}/messages/{mid}/regenerate", || {
+        routing::post(answer_anew::regenerate)
     }),
     ("/conversations/{id}/messages/{mid}/withdraw", || {
         routing::post(change::withdraw)
@@ -110,10 +116,7 @@ impl EndpointRpcs for ShowMessage {
 }
 
 /// Loads a conversation.
-async fn get_conversation(
-    http_caller: &HttpCaller,
-    id: &str,
-) -> Result<pb::Conversation, Problem> {
+async fn get_conversation(http_caller: &HttpCaller, id: &str) -> Result<pb::Conversation, Problem> {
     let ask = pb::GetConversationRequest {
         conversation_id: id.to_owned(),
     };

@@ -3,28 +3,28 @@
 use std::fmt::Write as _;
 
 /// The page of a conversation.
-pub(super) fn conversation(id: &str) -> String {
+pub(in crate::http::web) fn conversation(id: &str) -> String {
     format!("/conversations/{}", encode(id))
 }
 
 /// The newest messages of a conversation, at their end.
-pub(super) fn end(id: &str) -> String {
+pub(in crate::http::web) fn end(id: &str) -> String {
     format!("{}#end", conversation(id))
 }
 
 /// A message of a conversation.
-pub(super) fn message(conversation_id: &str, message: i64) -> String {
+pub(in crate::http::web) fn message(conversation_id: &str, message: i64) -> String {
     format!("{}/messages/{message}", conversation(conversation_id))
 }
 
 /// The events of a turn.
-pub(super) fn turn_events(conversation_id: &str, request_id: &str) -> String {
+pub(in crate::http::web) fn turn_events(conversation_id: &str, request_id: &str) -> String {
     let base = conversation(conversation_id);
     format!("{base}/turns/{}/events", encode(request_id))
 }
 
 /// A query of these parameters, without those that are empty. Empty: there are none.
-pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+pub(in crate::http::web) fn query(parameters: &[(&str, &str)]) -> String {
     let mut query = String::new();
     for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
         query.push(if query.is_empty() { '?' } else { '&' });

@@ -4,19 +4,22 @@ use axum::{extract::State, response::Response};
 use serde::Deserialize;
 
 use super::{paths, turn};
-use crate::{http::{
-    bounded_collections::BoundedPictures,
-    chat::ChatTurn,
-    chat_body::ChatBody,
-    extractors::PathParams,
-    resumable_turns::SessionOrigin,
-    state::HttpState,
-    web::{
-        error::WebError,
-        form::Form,
-        page::{self, WebCaller},
+use crate::{
+    http::{
+        bounded_collections::BoundedPictures,
+        chat::ChatTurn,
+        chat_body::ChatBody,
+        extractors::PathParams,
+        resumable_turns::SessionOrigin,
+        state::HttpState,
+        web::{
+            error::WebError,
+            form::Form,
+            page::{self, WebCaller},
+        },
     },
-}, reason::Reason};
+    reason::Reason,
+};
 
 /// The fields of the composer.
 #[derive(Debug, Default, Deserialize)]
@@ -42,7 +45,7 @@ pub(super) async fn send(
 ) -> Result<Response, WebError> {
     let images: Vec<String> = new.images.split_whitespace().map(str::to_owned).collect();
     let body = ChatBody {
-        message: new.message,
+        message: turn::text(&new.message),
         images: (!images.is_empty()).then_some(BoundedPictures(images)),
         model: (!new.model.is_empty()).then_some(new.model),
         expected_last_message_id: new.expected_last,

@@ -2,10 +2,10 @@
 
 use anneal_proto::v1::{self as pb, part::Part as Content};
 use anneal_web::{
-    conversation::{Actions, Alternatives, Media, Message, Part, Role},
     conversations::Row,
     format::{Time, Tokens},
     markdown::{self, MarkdownLimits},
+    message::{Actions, Alternatives, Media, Message, Part, Role},
 };
 use prost_types::Timestamp;
 
@@ -21,7 +21,7 @@ const LEAST_BYTES: usize = 1024;
 const PAGE_BYTES: usize = 160 * 1024;
 
 /// A conversation in a list, or at the head of its own page.
-pub(super) fn row(conversation: &pb::Conversation) -> Row {
+pub(in crate::http::web) fn row(conversation: &pb::Conversation) -> Row {
     let total = conversation.token_total.unwrap_or_default();
     Row {
         id: conversation.conversation_id.clone(),
@@ -41,20 +41,28 @@ pub(super) fn row(conversation: &pb::Conversation) -> Row {
     }
 }
 
-/// A point in time, as it stands in the markup and as it is read.
-pub(super) fn time(timestamp: Option<Timestamp>) -> Time {
-    let timestamp = timestamp.unwrap_or_default();
-    Time::of_unix_seconds(timestamp.seconds)
+/// A time to the second, and for people to the minute.
+pub(in crate::http::web) fn time(timestamp: Option<Timestamp>) -> Time {
+    let seconds = Timestamp {
+        nanos: 0,
+        ..timestamp.unwrap_or_default()
+    };
+    let iso = seconds.to_string();
+    let (day, clock) = iso.split_once('T').unwrap_or_default();
+    Time {
+        text: format!("{day} {}", clock.get(..5).unwrap_or_default()),
+        iso,
+    }
 }
 
 /// How much text a page still shows. Messages after that are cut.
-pub(super) struct ShownBytes {
+pub(in crate::http::web) struct ShownBytes {
     left: usize,
 }
 
 impl ShownBytes {
     /// The text of a whole page.
-    pub(super) const fn of_page() -> Self {
+    pub(in crate::http::web) const fn of_page() -> Self {
         Self { left: PAGE_BYTES }
     }
 
@@ -68,13 +76,13 @@ impl ShownBytes {
 }
 
 /// What can be done with a message, and the other answers beside it.
-pub(super) struct MessageFrame {
-    pub(super) actions: Actions,
-    pub(super) alternatives: Option<Alternatives>,
+pub(in crate::http::web) struct MessageFrame {
+    pub(in crate::http::web) actions: Actions,
+    pub(in crate::http::web) alternatives: Option<Alternatives>,
 }
 
 /// A message, cut if it is longer than what the page still shows.
-pub(super) fn message(
+pub(in crate::http::web) fn message(
     stored: pb::Message,
     conversation: &str,
     frame: MessageFrame,
@@ -96,6 +104,9 @@ pub(super) fn message(
         .filter_map(|part| part.part.map(|content| parts.view(content)))
         .collect();
     let cut = parts.is_cut;
+    let mut actions = frame.actions;
+    // The form has the text alone: an edit must not lose what the form does not show.
+    actions.edit &= !cut && views.iter().all(|view| matches!(view, Part::Text(_)));
     Message {
         id: stored.message_id,
         role,
@@ -111,7 +122,7 @@ pub(super) fn message(
         text_bytes: stored.text_bytes,
         cut,
         alternatives: frame.alternatives,
-        actions: frame.actions,
+        actions,
     }
 }
 
@@ -194,7 +205,11 @@ impl PartViews<'_> {
             } else {
                 String::new()
             },
-            link: if is_link { part.uri.clone() } else { String::new() },
+            link: if is_link {
+                part.uri.clone()
+            } else {
+                String::new()
+            },
         }
     }
 }
