@@ -20,14 +20,14 @@ mod list;
 mod media;
 mod message;
 mod open;
-mod paths;
+pub(super) mod paths;
 mod send;
 mod separator;
 mod stop;
 mod turn;
 mod turn_events;
 mod update;
-mod view;
+pub(super) mod view;
 mod watch;
 
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};

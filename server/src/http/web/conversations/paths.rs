@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// The page of a conversation.
-pub(super) fn conversation(id: &str) -> String {
+pub(in crate::http::web) fn conversation(id: &str) -> String {
     format!("/conversations/{}", encode(id))
 }
 
@@ -24,7 +24,7 @@ pub(super) fn turn_events(conversation_id: &str, request_id: &str) -> String {
 }
 
 /// A query of these parameters, without those that are empty. Empty: there are none.
-pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+pub(in crate::http::web) fn query(parameters: &[(&str, &str)]) -> String {
     let mut query = String::new();
     for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
         query.push(if query.is_empty() { '?' } else { '&' });

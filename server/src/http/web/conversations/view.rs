@@ -21,7 +21,7 @@ const LEAST_BYTES: usize = 1024;
 const PAGE_BYTES: usize = 160 * 1024;
 
 /// A conversation in a list, or at the head of its own page.
-pub(super) fn row(conversation: &pb::Conversation) -> Row {
+pub(in crate::http::web) fn row(conversation: &pb::Conversation) -> Row {
     let total = conversation.token_total.unwrap_or_default();
     Row {
         id: conversation.conversation_id.clone(),
@@ -42,19 +42,19 @@ pub(super) fn row(conversation: &pb::Conversation) -> Row {
 }
 
 /// A point in time, as it stands in the markup and as it is read.
-pub(super) fn time(timestamp: Option<Timestamp>) -> Time {
+pub(in crate::http::web) fn time(timestamp: Option<Timestamp>) -> Time {
     let timestamp = timestamp.unwrap_or_default();
     Time::of_unix_seconds(timestamp.seconds)
 }
 
 /// How much text a page still shows. Messages after that are cut.
-pub(super) struct ShownBytes {
+pub(in crate::http::web) struct ShownBytes {
     left: usize,
 }
 
 impl ShownBytes {
     /// The text of a whole page.
-    pub(super) const fn of_page() -> Self {
+    pub(in crate::http::web) const fn of_page() -> Self {
         Self { left: PAGE_BYTES }
     }
 
@@ -68,13 +68,13 @@ impl ShownBytes {
 }
 
 /// What can be done with a message, and the other answers beside it.
-pub(super) struct MessageFrame {
-    pub(super) actions: Actions,
-    pub(super) alternatives: Option<Alternatives>,
+pub(in crate::http::web) struct MessageFrame {
+    pub(in crate::http::web) actions: Actions,
+    pub(in crate::http::web) alternatives: Option<Alternatives>,
 }
 
 /// A message, cut if it is longer than what the page still shows.
-pub(super) fn message(
+pub(in crate::http::web) fn message(
     stored: pb::Message,
     conversation: &str,
     frame: MessageFrame,
