@@ -92,8 +92,8 @@ pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
     Append, AppendSettings, Appended, AppendedMessage, AskedTurn, ContentRead, CountedMessages,
     Grouping, MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES,
-    ReadBudget, ShortConversationId, StoredMessage, StoredSummary, SummaryOrigin, TokenRun, TokenRunsAsk, TurnCandidate, TurnKey,
-    TurnQuestion, UncountedMessages, UnsummarizedMessage,
+    ReadBudget, ShortConversationId, StoredMessage, StoredSummary, SummaryOrigin, TokenRun,
+    TokenRunsAsk, TurnCandidate, TurnKey, TurnQuestion, UncountedMessages, UnsummarizedMessage,
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{

@@ -2,8 +2,7 @@
 //! /choose: which messages of a conversation stand.
 
 use anneal_proto::v1::{
-    self as pb, chat_service_server::ChatService as _,
-    message_service_server::MessageService as _,
+    self as pb, chat_service_server::ChatService as _, message_service_server::MessageService as _,
 };
 use axum::response::Response;
 use serde::Deserialize;

@@ -213,9 +213,8 @@ impl Can {
     fn of(http_caller: &HttpCaller, messages: &[pb::Message], before: i64, busy: bool) -> Self {
         let append = http_caller.caller.may(Verb::Append);
         let newest = messages.last().filter(|_| before == 0 && append && !busy);
-        let newest = newest.filter(|newest| {
-            matches!(newest.role(), pb::Role::Assistant | pb::Role::User)
-        });
+        let newest =
+            newest.filter(|newest| matches!(newest.role(), pb::Role::Assistant | pb::Role::User));
         Self {
             append,
             regenerate: newest.map(|newest| newest.message_id),
@@ -338,7 +337,9 @@ impl Answers {
         }
         let shown_at = standing.unwrap_or(question);
         if count > i32::from(standing.is_some())
-            && messages.iter().any(|message| message.message_id == shown_at)
+            && messages
+                .iter()
+                .any(|message| message.message_id == shown_at)
         {
             self.beside.insert(shown_at, (question, current, count));
         }

@@ -60,7 +60,9 @@ pub(super) const ROUTES: &[WebRoute] = &[
     ("/conversations/{id}/regenerate", || {
         routing::post(answer_anew::regenerate)
     }),
-    ("/conversations/{id}/rename", || routing::post(update::rename)),
+    ("/conversations/{id}/rename", || {
+        routing::post(update::rename)
+    }),
     ("/conversations/{id}/pin", || routing::post(update::pin)),
     ("/conversations/{id}/archive", || {
         routing::post(update::archive)
@@ -69,8 +71,12 @@ pub(super) const ROUTES: &[WebRoute] = &[
         routing::get(delete::ask).post(delete::delete)
     }),
     ("/conversations/{id}/fork", || routing::post(fork::fork)),
-    ("/conversations/{id}/rewind", || routing::post(change::rewind)),
-    ("/conversations/{id}/choose", || routing::post(change::choose)),
+    ("/conversations/{id}/rewind", || {
+        routing::post(change::rewind)
+    }),
+    ("/conversations/{id}/choose", || {
+        routing::post(change::choose)
+    }),
     ("/conversations/{id}/separator", || {
         routing::post(separator::separator)
     }),
@@ -110,10 +116,7 @@ impl EndpointRpcs for ShowMessage {
 }
 
 /// Loads a conversation.
-async fn get_conversation(
-    http_caller: &HttpCaller,
-    id: &str,
-) -> Result<pb::Conversation, Problem> {
+async fn get_conversation(http_caller: &HttpCaller, id: &str) -> Result<pb::Conversation, Problem> {
     let ask = pb::GetConversationRequest {
         conversation_id: id.to_owned(),
     };

@@ -114,7 +114,10 @@ fn composer(
     if models.is_empty() || !http_caller.caller.may(Verb::Append) {
         return None;
     }
-    let model = conversation.policy.as_ref().map(|policy| policy.model.clone());
+    let model = conversation
+        .policy
+        .as_ref()
+        .map(|policy| policy.model.clone());
     Some(Composer {
         action: format!("{base}/turn"),
         request_id: super::turn::random_request_id(),

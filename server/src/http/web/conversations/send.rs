@@ -4,19 +4,22 @@ use axum::{extract::State, response::Response};
 use serde::Deserialize;
 
 use super::{paths, turn};
-use crate::{http::{
-    bounded_collections::BoundedPictures,
-    chat::ChatTurn,
-    chat_body::ChatBody,
-    extractors::PathParams,
-    resumable_turns::SessionOrigin,
-    state::HttpState,
-    web::{
-        error::WebError,
-        form::Form,
-        page::{self, WebCaller},
+use crate::{
+    http::{
+        bounded_collections::BoundedPictures,
+        chat::ChatTurn,
+        chat_body::ChatBody,
+        extractors::PathParams,
+        resumable_turns::SessionOrigin,
+        state::HttpState,
+        web::{
+            error::WebError,
+            form::Form,
+            page::{self, WebCaller},
+        },
     },
-}, reason::Reason};
+    reason::Reason,
+};
 
 /// The fields of the composer.
 #[derive(Debug, Default, Deserialize)]

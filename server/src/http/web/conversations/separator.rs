@@ -50,18 +50,14 @@ pub(super) async fn separator(
             after_message_id,
             request_id: form.request_id,
         };
-        services
-            .delete_separator(http_caller.request(ask))
-            .await?;
+        services.delete_separator(http_caller.request(ask)).await?;
     } else {
         let ask = pb::InsertSeparatorRequest {
             conversation_id: id.clone(),
             request_id: form.request_id,
             ..pb::InsertSeparatorRequest::default()
         };
-        services
-            .insert_separator(http_caller.request(ask))
-            .await?;
+        services.insert_separator(http_caller.request(ask)).await?;
     }
     Ok(page::see_other(&paths::end(&id), None))
 }

@@ -57,7 +57,10 @@ pub(super) async fn rename(
         ..pb::Conversation::default()
     };
     update(&http_caller, conversation, "title", rename.etag).await?;
-    Ok(page::see_other(&paths::conversation(&id), Some(NoticeCode::Saved)))
+    Ok(page::see_other(
+        &paths::conversation(&id),
+        Some(NoticeCode::Saved),
+    ))
 }
 
 /// Shows a conversation before the others, or among them again.
@@ -72,7 +75,10 @@ pub(super) async fn pin(
         ..pb::Conversation::default()
     };
     update(&http_caller, conversation, "pinned", switch.etag).await?;
-    Ok(page::see_other(&paths::conversation(&id), Some(NoticeCode::Saved)))
+    Ok(page::see_other(
+        &paths::conversation(&id),
+        Some(NoticeCode::Saved),
+    ))
 }
 
 /// Archives a conversation, or makes it active again.

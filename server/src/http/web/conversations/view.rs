@@ -194,7 +194,11 @@ impl PartViews<'_> {
             } else {
                 String::new()
             },
-            link: if is_link { part.uri.clone() } else { String::new() },
+            link: if is_link {
+                part.uri.clone()
+            } else {
+                String::new()
+            },
         }
     }
 }
