@@ -40,6 +40,9 @@ pub enum ReportedCall {
     Answer,
     /// An answer that was stopped before its end.
     StoppedAnswer,
+    /// An answer that a bound caller reports. What it says of the model would count for the whole
+    /// tenant.
+    AnswerToBound,
     /// To keep the provider's cache warm.
     Ping,
 }

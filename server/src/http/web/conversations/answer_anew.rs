@@ -1,5 +1,5 @@
-//! POST /conversations/{id}/messages/{mid}/edit and /conversations/{id}/regenerate: a question is
-//! answered anew, after an edit or as it stands.
+//! POST /conversations/{id}/messages/{mid}/edit and /regenerate: a question is answered anew, after an
+//! edit or as it stands.
 
 use axum::{extract::State, response::Response};
 use serde::Deserialize;
@@ -42,11 +42,14 @@ pub(super) async fn edit(
     Form(edit): Form<Edit>,
 ) -> Result<Response, WebError> {
     let body = ChatBody {
-        message: edit.message,
+        message: turn::text(&edit.message),
         edit_message_id: Some(change::parse_message_id(&message)?),
         ..ChatBody::default()
     };
-    let names = (id.as_str(), turn::request_id(edit.request_id));
+    let names = (
+        id.as_str(),
+        turn::request_id_of(&format!("edit {message}"), &edit.request_id),
+    );
     turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await?;
     Ok(page::see_other(&paths::end(&id), None))
 }
@@ -55,14 +58,15 @@ pub(super) async fn edit(
 pub(super) async fn regenerate(
     State(state): State<HttpState>,
     WebCaller(http_caller, ..): WebCaller<ChatTurn>,
-    PathParams(id): PathParams<String>,
+    PathParams((id, message)): PathParams<(String, String)>,
     Form(again): Form<Regenerate>,
 ) -> Result<Response, WebError> {
     let body = ChatBody {
         regenerate: true,
         ..ChatBody::default()
     };
-    let names = (id.as_str(), turn::request_id(again.request_id));
+    let form = format!("regenerate {}", change::parse_message_id(&message)?);
+    let names = (id.as_str(), turn::request_id_of(&form, &again.request_id));
     turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await?;
     Ok(page::see_other(&paths::end(&id), None))
 }

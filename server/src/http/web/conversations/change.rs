@@ -7,7 +7,7 @@ use anneal_proto::v1::{
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::paths;
+use super::{paths, turn};
 use crate::{
     http::{
         caller::EndpointRpcs,
@@ -87,7 +87,7 @@ pub(super) async fn withdraw(
     let ask = pb::WithdrawMessagesRequest {
         conversation_id: id.clone(),
         range: Some(range(&message, &change)?),
-        request_id: change.request_id,
+        request_id: turn::request_id_of(&format!("withdraw {message}"), &change.request_id),
         etag: change.etag,
         ..pb::WithdrawMessagesRequest::default()
     };
@@ -107,7 +107,7 @@ pub(super) async fn restore(
     let ask = pb::RestoreMessagesRequest {
         conversation_id: id.clone(),
         range: Some(range(&message, &change)?),
-        request_id: change.request_id,
+        request_id: turn::request_id_of(&format!("restore {message}"), &change.request_id),
         etag: change.etag,
         ..pb::RestoreMessagesRequest::default()
     };
@@ -126,7 +126,10 @@ pub(super) async fn rewind(
 ) -> Result<Response, WebError> {
     let ask = pb::RewindRequest {
         conversation_id: id.clone(),
-        request_id: rewind.request_id,
+        request_id: turn::request_id_of(
+            &format!("rewind {}", rewind.message_id),
+            &rewind.request_id,
+        ),
         etag: rewind.etag,
         after_message_id: rewind.message_id,
         ..pb::RewindRequest::default()
@@ -146,7 +149,10 @@ pub(super) async fn choose(
 ) -> Result<Response, WebError> {
     let ask = pb::ChooseAlternativeRequest {
         conversation_id: id.clone(),
-        request_id: choice.request_id,
+        request_id: turn::request_id_of(
+            &format!("choose {} {}", choice.question, choice.number),
+            &choice.request_id,
+        ),
         etag: choice.etag,
         question_message_id: choice.question,
         number: choice.number,

@@ -59,7 +59,7 @@ pub(super) async fn create(
     let id = created.conversation_id;
     if !new.message.trim().is_empty() {
         let body = ChatBody {
-            message: new.message,
+            message: turn::text(&new.message),
             ..ChatBody::default()
         };
         let names = (id.as_str(), request_id);

@@ -8,12 +8,16 @@ use anneal_proto::v1::{
     self as pb, context_service_server::ContextService as _,
     message_service_server::MessageService as _,
 };
-use anneal_web::conversation::{Actions, Alternatives, Entries, Entry};
+use anneal_web::{
+    conversation::{Entries, Entry},
+    layout::Place,
+    message::{Actions, Alternatives},
+};
 use axum::{http::StatusCode, response::Response};
 use serde::Deserialize;
 
 use super::{
-    OpenConversation, paths,
+    OpenConversation, paths, turn,
     view::{self, MessageFrame, ShownBytes},
 };
 use crate::http::{
@@ -22,7 +26,7 @@ use crate::http::{
     problem::Problem,
     web::{
         error::WebError,
-        page::{self, WebCaller},
+        page::{self, PageContext, WebCaller},
     },
 };
 
@@ -374,7 +378,7 @@ pub(super) struct EntriesQuery {
 
 /// Shows the entries after a message, for a page that is open.
 pub(super) async fn show_entries(
-    WebCaller(http_caller, ..): WebCaller<OpenConversation>,
+    WebCaller(http_caller, context, _): WebCaller<OpenConversation>,
     PathParams(id): PathParams<String>,
     QueryParams(query): QueryParams<EntriesQuery>,
 ) -> Result<Response, WebError> {
@@ -389,5 +393,23 @@ pub(super) async fn show_entries(
         is_answering: running.is_some(),
     };
     let entries = entries(&http_caller, shown).await?;
-    page::html(StatusCode::OK, Entries { entries }.render())
+    let fragment = fragment(&context, conversation, String::new(), entries);
+    page::html(StatusCode::OK, fragment.render())
+}
+
+/// Entries alone, for a page that is open.
+pub(super) fn fragment(
+    context: &PageContext,
+    conversation: pb::Conversation,
+    older_url: String,
+    entries: Vec<Entry>,
+) -> Entries {
+    Entries {
+        id: conversation.conversation_id,
+        csrf: context.page("", Place::Conversations).csrf,
+        etag: conversation.etag,
+        request_id: turn::random_request_id(),
+        older_url,
+        entries,
+    }
 }

@@ -4,7 +4,7 @@ use anneal_proto::v1::{self as pb, conversation_service_server::ConversationServ
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::paths;
+use super::{paths, turn};
 use crate::{
     http::{
         caller::EndpointRpcs,
@@ -43,7 +43,7 @@ pub(super) async fn fork(
 ) -> Result<Response, WebError> {
     let ask = pb::ForkConversationRequest {
         conversation_id: id,
-        request_id: fork.request_id,
+        request_id: turn::request_id_of(&format!("fork {}", fork.message_id), &fork.request_id),
         message_id: fork.message_id,
         ..pb::ForkConversationRequest::default()
     };

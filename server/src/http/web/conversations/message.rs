@@ -1,14 +1,11 @@
 //! GET /conversations/{id}/messages/{mid}: the text of a long message, piece by piece.
 
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
-use anneal_web::{
-    layout::Place,
-    message::{MessagePage, Piece},
-};
+use anneal_web::{conversation::MessagePage, layout::Place, message::MessagePiece};
 use axum::{http::StatusCode, response::Response};
 use serde::Deserialize;
 
-use super::{ShowMessage, paths};
+use super::ShowMessage;
 use crate::http::{
     change,
     extractors::{PathParams, QueryParams},
@@ -56,20 +53,14 @@ pub(super) async fn message(
     let range = found.range.unwrap_or_default();
     let end = range.offset + range.length;
     let stored = found.message.unwrap_or_default();
-    let next_url = if range.length > 0 && end < stored.text_bytes {
-        let version = match query.version {
-            0 => String::new(),
-            version => format!("&version={version}"),
-        };
-        format!("{}?offset={end}{version}", paths::message(&id, number))
-    } else {
-        String::new()
-    };
-    let piece = Piece {
-        text: found.text,
+    let piece = MessagePiece {
+        conversation: id,
+        id: number,
+        version: stored.version,
         offset: range.offset,
-        text_bytes: stored.text_bytes,
-        next_url,
+        text: found.text,
+        next_offset: (range.length > 0 && end < stored.text_bytes).then_some(end),
+        total: stored.text_bytes,
     };
     if context.is_htmx() {
         return page::html(StatusCode::OK, piece.render());
@@ -77,8 +68,6 @@ pub(super) async fn message(
     let title = format!("Message {number}");
     let page = MessagePage {
         page: context.page(&title, Place::Conversations),
-        conversation: id,
-        id: number,
         piece,
     };
     page::html(StatusCode::OK, page.render())

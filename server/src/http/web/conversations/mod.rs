@@ -57,9 +57,6 @@ pub(super) const ROUTES: &[WebRoute] = &[
         routing::get(turn_events::turn_events)
     }),
     ("/conversations/{id}/stop", || routing::post(stop::stop)),
-    ("/conversations/{id}/regenerate", || {
-        routing::post(answer_anew::regenerate)
-    }),
     ("/conversations/{id}/rename", || {
         routing::post(update::rename)
     }),
@@ -85,6 +82,9 @@ pub(super) const ROUTES: &[WebRoute] = &[
     }),
     ("/conversations/{id}/messages/{mid}/edit", || {
         routing::post(answer_anew::edit)
+    }),
+    ("/conversations/{id}/messages/{mid}/regenerate", || {
+        routing::post(answer_anew::regenerate)
     }),
     ("/conversations/{id}/messages/{mid}/withdraw", || {
         routing::post(change::withdraw)

@@ -3,7 +3,7 @@
 use anneal_core::caller::Verb;
 use anneal_proto::{convert::parse, v1 as pb};
 use anneal_web::{
-    conversation::{Composer, ConversationPage, Entries, RunningTurn},
+    conversation::{Composer, ConversationPage, RunningTurn},
     layout::Place,
 };
 use axum::{extract::State, http::StatusCode, response::Response};
@@ -59,8 +59,8 @@ pub(super) async fn open(
     };
     let entries = entries::entries(&http_caller, shown).await?;
     if context.is_htmx() && query.before > 0 {
-        let entries = Entries { entries, older_url };
-        return page::html(StatusCode::OK, entries.render());
+        let fragment = entries::fragment(&context, conversation, older_url, entries);
+        return page::html(StatusCode::OK, fragment.render());
     }
     let title = match conversation.title.as_str() {
         "" => "Conversation",

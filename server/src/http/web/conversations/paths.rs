@@ -8,17 +8,17 @@ pub(in crate::http::web) fn conversation(id: &str) -> String {
 }
 
 /// The newest messages of a conversation, at their end.
-pub(super) fn end(id: &str) -> String {
+pub(in crate::http::web) fn end(id: &str) -> String {
     format!("{}#end", conversation(id))
 }
 
 /// A message of a conversation.
-pub(super) fn message(conversation_id: &str, message: i64) -> String {
+pub(in crate::http::web) fn message(conversation_id: &str, message: i64) -> String {
     format!("{}/messages/{message}", conversation(conversation_id))
 }
 
 /// The events of a turn.
-pub(super) fn turn_events(conversation_id: &str, request_id: &str) -> String {
+pub(in crate::http::web) fn turn_events(conversation_id: &str, request_id: &str) -> String {
     let base = conversation(conversation_id);
     format!("{base}/turns/{}/events", encode(request_id))
 }

@@ -45,7 +45,7 @@ pub(super) async fn send(
 ) -> Result<Response, WebError> {
     let images: Vec<String> = new.images.split_whitespace().map(str::to_owned).collect();
     let body = ChatBody {
-        message: new.message,
+        message: turn::text(&new.message),
         images: (!images.is_empty()).then_some(BoundedPictures(images)),
         model: (!new.model.is_empty()).then_some(new.model),
         expected_last_message_id: new.expected_last,

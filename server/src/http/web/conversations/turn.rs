@@ -169,6 +169,20 @@ pub(super) fn request_id(given: String) -> String {
     }
 }
 
+/// The request id of one of several forms of a page, which have the same id. `form` names it.
+pub(super) fn request_id_of(form: &str, given: &str) -> String {
+    if given.is_empty() {
+        random_request_id()
+    } else {
+        format!("{given} {form}")
+    }
+}
+
+/// A text of a form, with the line breaks that the person has written: browsers send others.
+pub(super) fn text(field: &str) -> String {
+    field.replace("\r\n", "\n")
+}
+
 pub(super) fn random_request_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }

@@ -2,10 +2,10 @@
 
 use anneal_proto::v1::{self as pb, part::Part as Content};
 use anneal_web::{
-    conversation::{Actions, Alternatives, Media, Message, Part, Role},
     conversations::Row,
     format::{Time, Tokens},
     markdown::{self, MarkdownLimits},
+    message::{Actions, Alternatives, Media, Message, Part, Role},
 };
 use prost_types::Timestamp;
 
@@ -41,10 +41,18 @@ pub(in crate::http::web) fn row(conversation: &pb::Conversation) -> Row {
     }
 }
 
-/// A point in time, as it stands in the markup and as it is read.
+/// A time to the second, and for people to the minute.
 pub(in crate::http::web) fn time(timestamp: Option<Timestamp>) -> Time {
-    let timestamp = timestamp.unwrap_or_default();
-    Time::of_unix_seconds(timestamp.seconds)
+    let seconds = Timestamp {
+        nanos: 0,
+        ..timestamp.unwrap_or_default()
+    };
+    let iso = seconds.to_string();
+    let (day, clock) = iso.split_once('T').unwrap_or_default();
+    Time {
+        text: format!("{day} {}", clock.get(..5).unwrap_or_default()),
+        iso,
+    }
 }
 
 /// How much text a page still shows. Messages after that are cut.
@@ -96,6 +104,9 @@ pub(in crate::http::web) fn message(
         .filter_map(|part| part.part.map(|content| parts.view(content)))
         .collect();
     let cut = parts.is_cut;
+    let mut actions = frame.actions;
+    // The form has the text alone: an edit must not lose what the form does not show.
+    actions.edit &= !cut && views.iter().all(|view| matches!(view, Part::Text(_)));
     Message {
         id: stored.message_id,
         role,
@@ -111,7 +122,7 @@ pub(in crate::http::web) fn message(
         text_bytes: stored.text_bytes,
         cut,
         alternatives: frame.alternatives,
-        actions: frame.actions,
+        actions,
     }
 }
 
