@@ -335,7 +335,12 @@ fn window() -> WindowBar {
 fn strip() -> Strip {
     let states = [
         ("checkpoint", "in the checkpoint's summary", 1, 688),
-        ("summary", "large and cool: its summary stands for it", 689, 720),
+        (
+            "summary",
+            "large and cool: its summary stands for it",
+            689,
+            720,
+        ),
         ("original", "not large", 721, 760),
         ("clipped", "the budget required it", 761, 761),
         ("withdrawn", "withdrawn", 762, 765),
@@ -568,7 +573,11 @@ fn what_if() -> WhatIfPage {
             }),
             cache_break: Some(era(15, Some(false))),
             refusal: Some("token_threshold must be at least 30000".to_owned()),
-            differs: vec![("cooling".to_owned(), "strict".to_owned(), "stepped".to_owned())],
+            differs: vec![(
+                "cooling".to_owned(),
+                "strict".to_owned(),
+                "stepped".to_owned(),
+            )],
         },
         etag: "7".to_owned(),
     }

@@ -99,7 +99,9 @@ impl WhatIfPage {
     /// The shipped profiles.
     #[expect(clippy::unused_self, reason = "templates call methods of the page")]
     const fn profiles(&self) -> [&'static str; 6] {
-        ["default", "agents", "zeroclaw", "claw0", "ai-panel", "openclaw"]
+        [
+            "default", "agents", "zeroclaw", "claw0", "ai-panel", "openclaw",
+        ]
     }
 
     /// The formats of providers, as forms send them and as people know them.

@@ -521,7 +521,7 @@ impl Era {
 
 impl Bill {
     /// The price in units of an input token.
-    fn billed(&self) -> String {
+    pub(crate) fn billed(&self) -> String {
         number(self.units.round() as i64)
     }
 }

@@ -34,11 +34,7 @@ impl ControlFields {
             profile: self.profile.trim().to_owned(),
             model: self.model.trim().to_owned(),
             token_threshold: number("token_threshold", &self.token_threshold, &mut errors),
-            max_message_count: number(
-                "max_message_count",
-                &self.max_message_count,
-                &mut errors,
-            ),
+            max_message_count: number("max_message_count", &self.max_message_count, &mut errors),
             large_message_threshold: number(
                 "large_message_threshold",
                 &self.large_message_threshold,
@@ -57,14 +53,22 @@ impl ControlFields {
             let text = "a number of turns, or one followed by “tokens” or “%”".to_owned();
             errors.push(("keep_recent".to_owned(), text));
         }
-        if errors.is_empty() { Ok(policy) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(policy)
+        } else {
+            Err(errors)
+        }
     }
 
     /// The budget in tokens. None: none is set.
     pub(super) fn budget(&self) -> Result<Option<u64>, Vec<ControlError>> {
         let mut errors = Vec::new();
         let budget = number("budget", &self.budget, &mut errors);
-        if errors.is_empty() { Ok(budget) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(budget)
+        } else {
+            Err(errors)
+        }
     }
 
     /// The format in which the context is rendered.
@@ -291,7 +295,10 @@ mod tests {
         let both = over(Some(own.clone()), &tried);
         assert_eq!(both.token_threshold, Some(9_000));
         assert_eq!(both.token_threshold_auto, None);
-        assert_eq!((both.profile.as_str(), both.hot_zone_radius), ("agents", Some(4)));
+        assert_eq!(
+            (both.profile.as_str(), both.hot_zone_radius),
+            ("agents", Some(4))
+        );
         let differs = differences(Some(&own), &both);
         let expected = ("token_threshold".into(), String::new(), "9000".into());
         assert_eq!(differs, [expected]);

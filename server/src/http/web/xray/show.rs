@@ -73,7 +73,11 @@ pub(super) fn unread_tokens(
     let read: u64 = built.manifest.iter().map(|it| it.original_tokens).sum();
     let is_partial = built.boundary_message_id > 0;
     let total = conversation.token_total.unwrap_or_default().tokens;
-    if is_partial { total.saturating_sub(read) } else { 0 }
+    if is_partial {
+        total.saturating_sub(read)
+    } else {
+        0
+    }
 }
 
 /// The jobs of a conversation. None: the caller may not see them.

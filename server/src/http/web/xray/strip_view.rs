@@ -72,9 +72,12 @@ fn is_unread(run: &Run) -> bool {
 /// The runs of messages as they are stored, without a context.
 pub(super) fn stored_runs(token_runs: &[pb::TokenRun], base: &str) -> Vec<Run> {
     let runs = token_runs.iter().map(|it| {
-        let is_withdrawn =
-            it.withdrawn_messages > it.last_message_id - it.first_message_id;
-        let state = if is_withdrawn { "withdrawn" } else { "original" };
+        let is_withdrawn = it.withdrawn_messages > it.last_message_id - it.first_message_id;
+        let state = if is_withdrawn {
+            "withdrawn"
+        } else {
+            "original"
+        };
         Run {
             first: it.first_message_id,
             last: it.last_message_id,

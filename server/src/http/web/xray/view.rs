@@ -14,10 +14,7 @@ use crate::http::web::conversations::view::time;
 const AXIS: f64 = 1_000.0;
 
 /// The window as a bar. `budget`: a budget that the context had to fit; None: none.
-pub(super) fn window(
-    usage: &pb::GetContextUsageResponse,
-    budget: Option<u64>,
-) -> WindowBar {
+pub(super) fn window(usage: &pb::GetContextUsageResponse, budget: Option<u64>) -> WindowBar {
     let before_tail: u64 = usage
         .segments
         .iter()
@@ -140,8 +137,7 @@ fn health(health: Option<&pb::SummaryHealth>) -> String {
         .expect("a string can be written to");
     }
     if !health.last_failure.is_empty() {
-        write!(text, " Last failure: {}", health.last_failure)
-            .expect("a string can be written to");
+        write!(text, " Last failure: {}", health.last_failure).expect("a string can be written to");
     }
     text
 }
@@ -195,9 +191,11 @@ pub(super) fn checkpoint(checkpoint: pb::Checkpoint) -> Provenance {
         prompt_version: checkpoint.prompt_version,
         digest: hex(&checkpoint.source_digest),
         tokens: checkpoint.token_usage,
-        source_tokens: checkpoint
-            .tokens_before
-            .saturating_sub(checkpoint.tokens_after.saturating_sub(checkpoint.token_usage)),
+        source_tokens: checkpoint.tokens_before.saturating_sub(
+            checkpoint
+                .tokens_after
+                .saturating_sub(checkpoint.token_usage),
+        ),
         input_tokens: checkpoint.input_tokens,
         output_tokens: checkpoint.output_tokens,
         calls: checkpoint.model_calls,

@@ -77,7 +77,9 @@ async fn preview(
     conversation: &pb::Conversation,
     fields: &ControlFields,
 ) -> Result<(WhatIf, Vec<ControlError>), Problem> {
-    let tried = fields.policy().and_then(|policy| Ok((policy, fields.budget()?)));
+    let tried = fields
+        .policy()
+        .and_then(|policy| Ok((policy, fields.budget()?)));
     let (policy, budget, mut errors) = match tried {
         Ok((policy, budget)) => (policy, budget, Vec::new()),
         Err(errors) => (pb::Policy::default(), None, errors),
@@ -158,8 +160,7 @@ impl Tried {
             ..pb::BuildContextRequest::default()
         };
         let built = reads::build_context(http_caller, ask).await?;
-        let usage =
-            reads::get_context_usage(http_caller, id, Some(self.policy.clone())).await?;
+        let usage = reads::get_context_usage(http_caller, id, Some(self.policy.clone())).await?;
         let base = format!("{}/xray", paths::conversation(id));
         let before_boundary = unread_tokens(conversation, &built);
         let then = controls::over(conversation.policy.clone(), &self.policy);
