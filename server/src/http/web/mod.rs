@@ -7,9 +7,12 @@
 //! - `sign_in`: sign-in and sign-out
 //! - `assets`: the stylesheet and the scripts
 //! - `error`: refusals; `headers`: headers of every answer
+//! - `conversations`: the list, and a conversation to talk in
+//! - `xray`: a conversation's context, and what other settings would do to it
 //! - `state`: what the routes of pages share
 
 mod assets;
+mod conversations;
 mod cookie;
 mod csrf;
 mod error;
@@ -18,6 +21,7 @@ mod headers;
 mod page;
 mod sign_in;
 mod state;
+mod xray;
 
 use axum::{Router, middleware, routing};
 use tower_http::compression::{
@@ -52,7 +56,10 @@ const SEGMENTS: [&str; 6] = [
 
 /// Every route of the page.
 pub(super) fn routes() -> impl Iterator<Item = &'static WebRoute> {
-    ROUTES.iter()
+    ROUTES
+        .iter()
+        .chain(conversations::ROUTES)
+        .chain(xray::ROUTES)
 }
 
 /// Whether this is the path of a page.
