@@ -112,16 +112,17 @@ impl ServerWithoutDatabase {
         let settings = ServerSettings::default();
         let auth = Authenticator::new(&AuthSettings::default(), &store)
             .expect("without credentials no file is read");
+        let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
         let state = ServerState::new(
             store,
             &settings,
             CurrentSettings::default(),
+            traffic.clone(),
             TenantShare::Whole,
         );
         let health = health::service(tonic_health::server::HealthReporter::new());
         let services = grpc::build_services(state.clone(), settings.reflection, health)
             .expect("the descriptors can be read");
-        let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
         let grpc = grpc::layer_services(services, auth.clone(), traffic.clone());
         let http_state = api::HttpState::new(
             GrpcServices {

@@ -25,7 +25,7 @@ const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> 
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 42] = [
+pub(crate) static RPCS: [Rpc; 43] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
     rpc("fork_conversation", "/anneal.v1.ConversationService/ForkConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
@@ -68,6 +68,7 @@ pub(crate) static RPCS: [Rpc; 42] = [
     rpc("discard_job", "/anneal.v1.OperatorService/DiscardJob", &[Verb::Admin]),
     rpc("get_queue_stats", "/anneal.v1.OperatorService/GetQueueStats", &[Verb::Operator]),
     rpc("get_model_stats", "/anneal.v1.OperatorService/GetModelStats", &[Verb::Operator]),
+    rpc("get_installation_stats", "/anneal.v1.OperatorService/GetInstallationStats", &[Verb::Operator]),
     rpc("verify_conversation", "/anneal.v1.OperatorService/VerifyConversation", &[Verb::Admin]),
 ];
 
