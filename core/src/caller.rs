@@ -1,6 +1,11 @@
-//! Identities (tenant, conversation), the permissions of a credential, and the caller of a request.
+//! Identities (tenant, conversation), the permissions of a credential, what a credential is bound to,
+//! and the caller of a request.
+
+use std::fmt::Write as _;
 
 use uuid::Uuid;
+
+use crate::limits::ID_BYTES;
 
 /// A tenant: the owner of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +78,12 @@ impl Verbs {
         self.0 & 1 << verb as u8 != 0
     }
 
+    /// The set without this verb.
+    #[must_use]
+    pub const fn without(self, verb: Verb) -> Self {
+        Self(self.0 & !(1 << verb as u8))
+    }
+
     /// The set as stored: one bit for each verb, in the order of the enum.
     pub const fn bits(self) -> u8 {
         self.0
@@ -105,12 +116,81 @@ impl std::fmt::Display for Verbs {
     }
 }
 
-/// The authenticated caller of a request: the tenant whose data it may read and write, and its
-/// permissions.
+/// An id of a user or an agent, of at most [`ID_BYTES`] bytes, without allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BoundId {
+    length: u8,
+    /// The id, then zeros.
+    bytes: [u8; ID_BYTES],
+}
+
+impl BoundId {
+    /// The id of this text. None: the text is empty, too long, or has the character NUL, which
+    /// PostgreSQL does not store.
+    pub fn new(text: &str) -> Option<Self> {
+        if text.is_empty() || text.contains('\0') {
+            return None;
+        }
+        let mut bytes = [0; ID_BYTES];
+        bytes
+            .get_mut(..text.len())?
+            .copy_from_slice(text.as_bytes());
+        Some(Self {
+            length: u8::try_from(text.len()).ok()?,
+            bytes,
+        })
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)])
+            .expect("the bytes were copied from a text")
+    }
+}
+
+impl std::fmt::Debug for BoundId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// The user, agent or conversation that a credential is bound to. Its holder sees the conversations
+/// of that user or agent, or that conversation, and no others of the tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// The conversations of this user.
+    User(BoundId),
+    /// The conversations of this agent.
+    Agent(BoundId),
+    /// This conversation.
+    Conversation(ConversationId),
+}
+
+impl Bound {
+    /// The binding as policies of the database and digests of keys have it: `user:` or `agent:` with
+    /// the id in hexadecimal digits, or `conversation:` with its id. It contains nothing that needs
+    /// quoting.
+    pub fn setting(&self) -> String {
+        let (kind, id) = match self {
+            Self::User(id) => ("user:", id),
+            Self::Agent(id) => ("agent:", id),
+            Self::Conversation(id) => return format!("conversation:{id}"),
+        };
+        let mut text = kind.to_owned();
+        for byte in id.as_str().bytes() {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+}
+
+/// The authenticated caller of a request: the tenant whose data it may read and write, its
+/// permissions, and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     tenant: TenantId,
     verbs: Verbs,
+    bound: Option<Bound>,
 }
 
 impl Caller {
@@ -118,20 +198,38 @@ impl Caller {
     /// job or an audit of the tenant, for the import of older tables, and on a server that listens
     /// on loopback without authentication.
     pub const fn of(tenant: TenantId) -> Self {
-        Self {
-            tenant,
-            verbs: Verbs::ALL,
-        }
+        Self::with(tenant, Verbs::ALL)
     }
 
     /// A caller that acts for `tenant` with these verbs. Only authentication makes one.
     pub const fn with(tenant: TenantId, verbs: Verbs) -> Self {
-        Self { tenant, verbs }
+        Self {
+            tenant,
+            verbs,
+            bound: None,
+        }
+    }
+
+    /// The caller, bound to a user, an agent or a conversation. It may not read the figures of the
+    /// whole installation.
+    #[must_use]
+    pub const fn bound_to(self, bound: Bound) -> Self {
+        Self {
+            tenant: self.tenant,
+            verbs: self.verbs.without(Verb::Operator),
+            bound: Some(bound),
+        }
     }
 
     /// The tenant whose data the caller may read and write.
     pub const fn tenant(self) -> TenantId {
         self.tenant
+    }
+
+    /// The user, agent or conversation that the caller is bound to. None: it sees all data of its
+    /// tenant.
+    pub const fn bound(&self) -> Option<&Bound> {
+        self.bound.as_ref()
     }
 
     /// Whether the caller has this permission.
@@ -166,5 +264,40 @@ mod tests {
                 .to_string(),
             "read,admin"
         );
+    }
+
+    #[test]
+    fn a_bound_id_holds_each_id_of_the_limit_and_nothing_else() {
+        for text in ["a", "anna", "Zoë", &"x".repeat(ID_BYTES)] {
+            assert_eq!(BoundId::new(text).expect("an id").as_str(), text);
+        }
+        for text in ["", "a\0", &"x".repeat(ID_BYTES + 1)] {
+            assert_eq!(BoundId::new(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn settings_of_bindings_need_no_quoting() {
+        let id = BoundId::new("a'b").expect("an id");
+        assert_eq!(Bound::User(id).setting(), "user:612762");
+        assert_eq!(Bound::Agent(id).setting(), "agent:612762");
+        assert_eq!(
+            Bound::Conversation(ConversationId(Uuid::nil())).setting(),
+            "conversation:00000000-0000-0000-0000-000000000000"
+        );
+    }
+
+    #[test]
+    fn a_bound_caller_keeps_its_verbs_but_operator() {
+        let caller = Caller::of(TenantId::DEFAULT);
+        assert_eq!(caller.bound(), None);
+        let bound = Bound::User(BoundId::new("anna").expect("an id"));
+        let caller = caller.bound_to(bound);
+        assert_eq!(caller.bound(), Some(&bound));
+        for verb in Verb::ALL {
+            assert_eq!(caller.may(verb), verb != Verb::Operator);
+        }
+        // `Caller` is passed by value everywhere.
+        assert!(size_of::<Caller>() < 256);
     }
 }

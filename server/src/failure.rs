@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The caller's credential does not allow the call.
     #[error("the credential does not allow this: it lacks the verb {}", .0.name())]
     VerbMissing(Verb),
+    /// The call concerns more than the user, agent or conversation that the credential is bound to.
+    #[error("the credential is bound to a user, an agent or a conversation, and the call concerns more")]
+    CredentialBound,
     /// The store refused the operation or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -281,6 +284,7 @@ impl Failure {
             Self::Malformed(_) => Reason::MalformedRequest,
             Self::Auth(_) => Reason::Unauthenticated,
             Self::VerbMissing(_) => Reason::VerbMissing,
+            Self::CredentialBound => Reason::CredentialBound,
             Self::Budget(_) => Reason::BudgetTooSmall,
             Self::ModelNotConfigured { .. } | Self::NoDefaultModel { .. } => {
                 Reason::ModelNotConfigured

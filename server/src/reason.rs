@@ -13,6 +13,7 @@ pub(crate) enum Reason {
     MalformedRequest,
     Unauthenticated,
     VerbMissing,
+    CredentialBound,
     ConversationNotFound,
     MessageNotFound,
     SeparatorNotFound,
@@ -63,6 +64,7 @@ impl Reason {
             Self::MalformedRequest => "MALFORMED_REQUEST",
             Self::Unauthenticated => "UNAUTHENTICATED",
             Self::VerbMissing => "VERB_MISSING",
+            Self::CredentialBound => "CREDENTIAL_BOUND",
             Self::ConversationNotFound => "CONVERSATION_NOT_FOUND",
             Self::MessageNotFound => "MESSAGE_NOT_FOUND",
             Self::SeparatorNotFound => "SEPARATOR_NOT_FOUND",
@@ -119,7 +121,7 @@ impl Reason {
             | Self::ErasureNotFound
             | Self::ResponseNotFound => Code::NotFound,
             Self::Unauthenticated => Code::Unauthenticated,
-            Self::VerbMissing => Code::PermissionDenied,
+            Self::VerbMissing | Self::CredentialBound => Code::PermissionDenied,
             Self::RequestIdReused => Code::AlreadyExists,
             Self::LastMessageMismatch
             | Self::EtagMismatch

@@ -17,10 +17,26 @@ pub(crate) struct Rpc {
     pub(crate) path: &'static str,
     /// All of these verbs are needed. A request may need more, depending on its fields.
     pub(crate) verbs: &'static [Verb],
+    /// Whether it concerns the whole tenant, or the whole installation. Callers that are bound to a
+    /// user, an agent or a conversation are refused.
+    pub(crate) whole_tenant: bool,
 }
 
 const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> Rpc {
-    Rpc { name, path, verbs }
+    Rpc {
+        name,
+        path,
+        verbs,
+        whole_tenant: false,
+    }
+}
+
+/// An RPC that concerns the whole tenant, or the whole installation.
+const fn rpc_of_tenant(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> Rpc {
+    Rpc {
+        whole_tenant: true,
+        ..rpc(name, path, verbs)
+    }
 }
 
 /// Every RPC.
@@ -60,15 +76,15 @@ pub(crate) static RPCS: [Rpc; 43] = [
     rpc("cancel_turn", "/anneal.v1.ChatService/CancelTurn", &[Verb::Append]),
     rpc("choose_alternative", "/anneal.v1.ChatService/ChooseAlternative", &[Verb::Append]),
     rpc("erase_user", "/anneal.v1.ErasureService/EraseUser", &[Verb::Admin]),
-    rpc("erase_tenant", "/anneal.v1.ErasureService/EraseTenant", &[Verb::Admin]),
-    rpc("get_erasure", "/anneal.v1.ErasureService/GetErasure", &[Verb::Admin]),
-    rpc("list_erasures", "/anneal.v1.ErasureService/ListErasures", &[Verb::Admin]),
+    rpc_of_tenant("erase_tenant", "/anneal.v1.ErasureService/EraseTenant", &[Verb::Admin]),
+    rpc_of_tenant("get_erasure", "/anneal.v1.ErasureService/GetErasure", &[Verb::Admin]),
+    rpc_of_tenant("list_erasures", "/anneal.v1.ErasureService/ListErasures", &[Verb::Admin]),
     rpc("list_jobs", "/anneal.v1.OperatorService/ListJobs", &[Verb::Admin]),
     rpc("requeue_job", "/anneal.v1.OperatorService/RequeueJob", &[Verb::Admin]),
     rpc("discard_job", "/anneal.v1.OperatorService/DiscardJob", &[Verb::Admin]),
-    rpc("get_queue_stats", "/anneal.v1.OperatorService/GetQueueStats", &[Verb::Operator]),
-    rpc("get_model_stats", "/anneal.v1.OperatorService/GetModelStats", &[Verb::Operator]),
-    rpc("get_installation_stats", "/anneal.v1.OperatorService/GetInstallationStats", &[Verb::Operator]),
+    rpc_of_tenant("get_queue_stats", "/anneal.v1.OperatorService/GetQueueStats", &[Verb::Operator]),
+    rpc_of_tenant("get_model_stats", "/anneal.v1.OperatorService/GetModelStats", &[Verb::Operator]),
+    rpc_of_tenant("get_installation_stats", "/anneal.v1.OperatorService/GetInstallationStats", &[Verb::Operator]),
     rpc("verify_conversation", "/anneal.v1.OperatorService/VerifyConversation", &[Verb::Admin]),
 ];
 
@@ -91,8 +107,12 @@ impl Rpc {
         RPCS.iter().find(|rpc| rpc.path == path)
     }
 
-    /// Refuses a caller who lacks a verb, and writes the refusal to the audit log.
+    /// Refuses a caller who lacks a verb, and writes the refusal to the audit log. Refuses a bound
+    /// caller if the RPC concerns the whole tenant.
     pub(crate) fn check(&self, caller: Caller, identity: &Identity) -> Result<(), Failure> {
+        if self.whole_tenant && caller.bound().is_some() {
+            return Err(Failure::CredentialBound);
+        }
         let Some(missing) = self.verbs.iter().find(|verb| !caller.may(**verb)) else {
             return Ok(());
         };

@@ -65,10 +65,24 @@ impl TestApp {
     pub async fn key(&self, tenant: &str, verbs: &[Verb]) -> GeneratedKey {
         make_key(&self.url, tenant, verbs).await
     }
+
+    /// Creates an API key of a tenant that is bound to a user, an agent or a conversation.
+    pub async fn bound_key(&self, tenant: &str, verbs: &[Verb], bound: Bound) -> GeneratedKey {
+        make_key_of(&self.url, tenant, verbs, Some(bound)).await
+    }
 }
 
 /// Creates an API key of a tenant in the database of this URL, and the tenant if it does not exist.
 pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> GeneratedKey {
+    make_key_of(url, tenant, verbs, None).await
+}
+
+async fn make_key_of(
+    url: &str,
+    tenant: &str,
+    verbs: &[Verb],
+    bound: Option<Bound>,
+) -> GeneratedKey {
     let mut owner = OwnerConnection::connect(&StoreSettings::at(url))
         .await
         .expect("the connection succeeds");
@@ -76,7 +90,7 @@ pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> GeneratedKey {
         .create_tenant(tenant)
         .await
         .expect("the tenant is created");
-    let generated = GeneratedKey::make().expect("random bytes");
+    let generated = GeneratedKey::make(bound.as_ref()).expect("random bytes");
     let verbs = verbs.iter().copied().collect();
     let key = NewKey {
         id: generated.id,
@@ -84,6 +98,7 @@ pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> GeneratedKey {
         name: "a test",
         secret_digest: &generated.digest,
         verbs,
+        bound,
         days: None,
     };
     assert!(owner.create_key(&key).await.expect("the key is stored"));

@@ -6,16 +6,17 @@ use std::{
     collections::HashSet,
     fmt,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, Once, PoisonError},
     time::{Duration, Instant},
 };
 
-use anneal_core::caller::Caller;
+use anneal_core::caller::{Bound, Caller};
 use anneal_store::{ActiveKey, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use moka::sync::Cache;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tracing::warn;
 use uuid::Uuid;
 
 use super::{
@@ -60,8 +61,15 @@ impl KeyText {
         self.id
     }
 
-    fn digest(&self) -> [u8; 32] {
-        Sha256::digest(self.secret.as_bytes()).into()
+    /// SHA-256 of the secret; of a key that is bound, of secret, 0 and binding. So the key works
+    /// with exactly this binding, and a server that knows no bindings refuses it.
+    fn digest(&self, bound: Option<&Bound>) -> [u8; 32] {
+        let mut hash = Sha256::new_with_prefix(self.secret.as_bytes());
+        if let Some(bound) = bound {
+            hash.update([0]);
+            hash.update(bound.setting().as_bytes());
+        }
+        hash.finalize().into()
     }
 }
 
@@ -71,15 +79,15 @@ pub struct GeneratedKey {
     pub id: Uuid,
     /// The whole key.
     pub text: String,
-    /// SHA-256 of the secret. The database stores this.
+    /// SHA-256 of the secret and of what the key is bound to. The database stores this.
     pub digest: [u8; 32],
 }
 
 impl GeneratedKey {
-    /// Makes a new key.
+    /// Makes a new key, bound to a user, an agent or a conversation, or to nothing.
     ///
     /// Fails if the system has no random bytes.
-    pub fn make() -> Result<Self, getrandom::Error> {
+    pub fn make(bound: Option<&Bound>) -> Result<Self, getrandom::Error> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes)?;
         let key = KeyText {
@@ -90,7 +98,7 @@ impl GeneratedKey {
         Ok(Self {
             id: key.id,
             text,
-            digest: key.digest(),
+            digest: key.digest(bound),
         })
     }
 }
@@ -126,6 +134,8 @@ pub(super) struct Keys {
     /// Ids of keys that are being looked up.
     lookups_in_flight: Mutex<HashSet<Uuid>>,
     usage: KeyUsage,
+    /// Warns once that bound keys are refused.
+    warn_without_policies: Once,
 }
 
 impl Keys {
@@ -143,6 +153,7 @@ impl Keys {
             unknown_key_limit: UnknownKeyLimit::new(unknown_per_minute),
             lookups_in_flight: Mutex::default(),
             usage: KeyUsage::new(),
+            warn_without_policies: Once::new(),
         }
     }
 
@@ -159,15 +170,29 @@ impl Keys {
             .filter(|found| !found.has_expired());
         // Compare the whole digest in constant time, so that the time does not reveal how much of a
         // guess is right.
-        let found = found
-            .filter(|found| bool::from(found.key.secret_digest.as_slice().ct_eq(&key.digest())));
+        let found = found.filter(|found| {
+            let digest = key.digest(found.key.bound.as_ref());
+            bool::from(found.key.secret_digest.as_slice().ct_eq(&digest))
+        });
         let found = found.ok_or(AuthError::Unknown)?;
+        if found.key.bound.is_some() && !found.key.has_policies {
+            self.warn_without_policies.call_once(|| {
+                warn!(
+                    "keys that are bound to a user, an agent or a conversation are refused: this server's role owns the tables, and policies would not restrict it; set database.role"
+                );
+            });
+            return Err(AuthError::Unknown.into());
+        }
         // Reading renews the entry, and costs less than inserting it with every call.
         if self.recently_used.get(&key.id).is_none() {
             self.recently_used.insert(key.id, ());
         }
         self.usage.record(key.id);
-        Ok(Caller::with(found.key.tenant, found.key.verbs))
+        let caller = Caller::with(found.key.tenant, found.key.verbs);
+        Ok(match found.key.bound {
+            Some(bound) => caller.bound_to(bound),
+            None => caller,
+        })
     }
 
     /// Finds a key in the cache or the database. A key that was not used recently and is not cached
@@ -239,15 +264,27 @@ impl Drop for LookupGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::caller::BoundId;
+
     use super::*;
 
     #[test]
     fn a_new_key_can_be_parsed_and_debug_hides_its_secret() {
-        let made = GeneratedKey::make().expect("random bytes");
+        let made = GeneratedKey::make(None).expect("random bytes");
         let read = KeyText::parse(&made.text).expect("is a key");
-        assert_eq!((read.id, read.digest()), (made.id, made.digest));
+        assert_eq!((read.id, read.digest(None)), (made.id, made.digest));
         assert!(!format!("{read:?}").contains(&read.secret));
-        assert_ne!(GeneratedKey::make().expect("random bytes").text, made.text);
+        assert_ne!(GeneratedKey::make(None).expect("random bytes").text, made.text);
+    }
+
+    #[test]
+    fn the_digest_of_a_bound_key_is_that_of_its_binding_only() {
+        let bound = |id| Bound::User(BoundId::new(id).expect("an id"));
+        let made = GeneratedKey::make(Some(&bound("anna"))).expect("random bytes");
+        let read = KeyText::parse(&made.text).expect("is a key");
+        assert_eq!(read.digest(Some(&bound("anna"))), made.digest);
+        assert_ne!(read.digest(Some(&bound("bert"))), made.digest);
+        assert_ne!(read.digest(None), made.digest);
     }
 
     #[test]

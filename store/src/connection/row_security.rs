@@ -1,9 +1,11 @@
 //! Which tenants' rows a connection sees. Statements filter by tenant, except those of the queue,
 //! which serves all tenants. In addition, row-level security (migrations/0012_row_security.sql)
 //! hides all rows outside of the connection's scope, so that a statement with a forgotten filter
-//! does no harm. `pool.rs` runs [`Scope::statement`] when a connection is taken.
+//! does no harm. A bound caller's scope names its binding, too: a user, an agent or a conversation
+//! (migrations/0029_page.sql). So a statement for such a caller needs no filter: a row of others is
+//! a missing row. `pool.rs` runs [`Scope::statement`] when a connection is taken.
 
-use anneal_core::caller::{Caller, TenantId};
+use anneal_core::caller::{Bound, Caller, TenantId};
 use uuid::Uuid;
 
 /// The rows that row-level security lets a connection see.
@@ -15,6 +17,8 @@ pub(crate) enum Scope {
     Nobody,
     /// The rows of a tenant.
     Tenant(TenantId),
+    /// Of the rows of a tenant, those of a user, an agent or a conversation.
+    Bound(TenantId, Bound),
     /// The rows of a tenant, and the rows that [`Scope::Queue`] shows. Admission of a model call
     /// needs both, because its limits count the calls of all tenants.
     TenantAndQueue(TenantId),
@@ -42,7 +46,9 @@ impl Scope {
     /// The tenant that the scope names. None: it names no tenant, or several.
     pub(crate) const fn tenant(&self) -> Option<TenantId> {
         match self {
-            Self::Tenant(tenant) | Self::TenantAndQueue(tenant) => Some(*tenant),
+            Self::Tenant(tenant) | Self::Bound(tenant, _) | Self::TenantAndQueue(tenant) => {
+                Some(*tenant)
+            }
             Self::Nobody | Self::Tenants(_) | Self::Queue => None,
         }
     }
@@ -52,7 +58,7 @@ impl Scope {
     fn literal(&self) -> String {
         let ids: Vec<String> = match self {
             Self::Nobody => Vec::new(),
-            Self::Tenant(tenant) => vec![tenant.to_string()],
+            Self::Tenant(tenant) | Self::Bound(tenant, _) => vec![tenant.to_string()],
             Self::TenantAndQueue(tenant) => vec![tenant.to_string(), Uuid::nil().to_string()],
             Self::Tenants(tenants) => tenants.iter().map(TenantId::to_string).collect(),
             Self::Queue => vec![Uuid::nil().to_string()],
@@ -60,14 +66,22 @@ impl Scope {
         format!("{{{}}}", ids.join(","))
     }
 
-    /// The statement that sets the scope, for the session or for the current transaction.
+    /// The statements that set the scope, for the session or for the current transaction. They also
+    /// set the binding if there is none, so that a connection does not keep an earlier one.
     pub(crate) fn statement(&self, lifetime: SettingLifetime) -> String {
         let local = if lifetime == SettingLifetime::Transaction {
             "local "
         } else {
             ""
         };
-        format!("set {local}anneal.tenants = '{}'", self.literal())
+        let bound = match self {
+            Self::Bound(_, bound) => bound.setting(),
+            _ => String::new(),
+        };
+        format!(
+            "set {local}anneal.tenants = '{}'; set {local}anneal.bound = '{bound}'",
+            self.literal()
+        )
     }
 }
 
@@ -80,7 +94,10 @@ pub(crate) enum SettingLifetime {
 
 impl From<Caller> for Scope {
     fn from(caller: Caller) -> Self {
-        Self::Tenant(caller.tenant())
+        match caller.bound() {
+            Some(bound) => Self::Bound(caller.tenant(), *bound),
+            None => Self::Tenant(caller.tenant()),
+        }
     }
 }
 
@@ -92,6 +109,8 @@ impl From<TenantId> for Scope {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::caller::BoundId;
+
     use super::*;
 
     #[test]
@@ -108,7 +127,18 @@ mod tests {
         assert_eq!(Scope::of(std::iter::empty()).literal(), "{}");
         assert_eq!(
             Scope::Tenants(vec![tenant(1), tenant(2)]).statement(SettingLifetime::Transaction),
-            "set local anneal.tenants = '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002}'"
+            "set local anneal.tenants = '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002}'; set local anneal.bound = ''"
+        );
+    }
+
+    #[test]
+    fn the_scope_of_a_bound_caller_names_its_binding() {
+        let bound = Bound::User(BoundId::new("anna").expect("an id"));
+        let scope = Scope::from(Caller::of(TenantId(Uuid::from_u128(1))).bound_to(bound));
+        assert_eq!(scope.tenant(), Some(TenantId(Uuid::from_u128(1))));
+        assert_eq!(
+            scope.statement(SettingLifetime::Session),
+            "set anneal.tenants = '{00000000-0000-0000-0000-000000000001}'; set anneal.bound = 'user:616e6e61'"
         );
     }
 }

@@ -20,10 +20,22 @@ pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> U
     Uuid::new_v8(bytes)
 }
 
+/// Derives an id as [`derived_id`] does, of the request that `names` name. Each user, agent and
+/// conversation that credentials are bound to has request ids of its own: a bound caller does not
+/// learn that somebody else has used the same one.
+pub(crate) fn id_of_names<const N: usize>(caller: Caller, names: [&[u8]; N]) -> Uuid {
+    let Some(bound) = caller.bound() else {
+        return derived_id(caller, names);
+    };
+    let bound = bound.setting();
+    let request = digest::of_fields(names);
+    derived_id(caller, [b"bound", bound.as_bytes(), &request])
+}
+
 /// The id of the conversation that a call with this request id creates, or of a new one. The calls
 /// that create a conversation, or fork one, have their request ids in common: each creates one.
 pub(crate) fn id_of_request(caller: Caller, request_id: Option<&str>) -> Uuid {
-    let derived = |request_id: &str| derived_id(caller, [b"create", request_id.as_bytes()]);
+    let derived = |request_id: &str| id_of_names(caller, [b"create", request_id.as_bytes()]);
     request_id.map_or_else(Uuid::now_v7, derived)
 }
 

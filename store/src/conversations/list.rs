@@ -2,7 +2,7 @@
 //! the index is nearly that of the list, so the statement reads little more than the page, unless
 //! a status or a title is asked for that few conversations have.
 
-use anneal_core::caller::{Caller, ConversationId};
+use anneal_core::caller::{Bound, Caller, ConversationId};
 
 use super::conversation::{Conversation, ConversationRow, ConversationStatus};
 use crate::{Store, error::StoreError, rows::Micros};
@@ -60,7 +60,8 @@ impl ConversationPage {
 }
 
 impl Store {
-    /// Lists conversations, newest activity first.
+    /// Lists conversations, newest activity first. To a bound caller, only its own are visible. The
+    /// list of a bound user or agent is read by that id, so that the statement has an index for it.
     pub async fn list_conversations(
         &self,
         caller: Caller,
@@ -86,7 +87,14 @@ impl Store {
                 .await?
             };
         }
-        let rows = match (&filter.user_id, &filter.agent_id) {
+        let (bound_user, bound_agent) = match caller.bound() {
+            Some(Bound::User(user)) => (Some(user.as_str()), None),
+            Some(Bound::Agent(agent)) => (None, Some(agent.as_str())),
+            Some(Bound::Conversation(_)) | None => (None, None),
+        };
+        let user = filter.user_id.as_deref().or(bound_user);
+        let agent = filter.agent_id.as_deref().or(bound_agent);
+        let rows = match (user, agent) {
             (None, None) => page!("sql/list_conversations.sql"),
             (None, Some(agent)) => page!("sql/list_conversations_of_agent.sql", agent),
             (Some(user), None) => page!("sql/list_conversations_of_user.sql", user),

@@ -130,7 +130,9 @@ pub(crate) async fn keep_conversation(
 }
 
 /// Takes the lock under which a conversation can be deleted. It also blocks inserts of rows that
-/// refer to the conversation: their statements lock it at least `for key share`.
+/// refer to the conversation: their statements lock it at least `for key share`. The rest of the
+/// transaction is not bound: the trigger deletes rows of a conversation that is no longer there, and
+/// policies would hide them from a bound caller.
 pub(crate) async fn lock_for_deletion(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -141,8 +143,13 @@ pub(crate) async fn lock_for_deletion(
         caller.tenant().0,
         id.0,
     )
-    .fetch_optional(db)
+    .fetch_optional(&mut *db)
     .await?;
-    row.map(|_| ())
-        .ok_or(StoreError::NotFound(Entity::Conversation))
+    row.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    if caller.bound().is_some() {
+        sqlx::query("set local anneal.bound = ''")
+            .execute(db)
+            .await?;
+    }
+    Ok(())
 }

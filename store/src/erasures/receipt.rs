@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::row_counts::RowCounts;
 use crate::{
     connection::BoundedConnection,
-    conversations::insert::derived_id,
+    conversations::insert::{derived_id, id_of_names},
     error::StoreError,
     rows::{Micros, json},
 };
@@ -152,7 +152,7 @@ pub(super) fn set_digest(column: &[u8]) -> Result<SetDigest, StoreError> {
 /// id, every call has another one.
 pub(super) fn erasure_id(caller: Caller, method: &str, request_id: Option<&str>) -> Uuid {
     let derived = |request_id: &str| {
-        derived_id(
+        id_of_names(
             caller,
             [b"erasure", method.as_bytes(), request_id.as_bytes()],
         )

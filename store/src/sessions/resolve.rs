@@ -11,7 +11,7 @@ use crate::{
     Store,
     connection::BoundedConnection,
     conversations::{CountedConversation, insert::insert_conversation},
-    error::{StoreError, violated},
+    error::{Entity, StoreError, violated},
 };
 
 impl Store {
@@ -65,11 +65,13 @@ async fn create_session(
     key: &SessionKey,
     new: &CountedConversation,
 ) -> Result<StoredSession, StoreError> {
+    let mut is_taken = false;
     for _ in 0..MAX_TRIES {
         let id = Uuid::now_v7();
+        is_taken = false;
         match insert_conversation(db, caller, id, key.as_str(), None, new).await {
             Ok(()) => {}
-            Err(error) if violated(&error) == Some("ai_session_pkey") => {}
+            Err(error) if violated(&error) == Some("ai_session_pkey") => is_taken = true,
             Err(error) => return Err(error.into()),
         }
         if let Some(session) = find_session(db, caller, key).await? {
@@ -77,6 +79,10 @@ async fn create_session(
             return Ok(StoredSession { is_new, ..session });
         }
         // Another call has deleted the session's conversation meanwhile: try again.
+    }
+    // The session is there, but its conversation is not among those that the caller is bound to.
+    if is_taken && caller.bound().is_some() {
+        return Err(StoreError::NotFound(Entity::Conversation));
     }
     Err(StoreError::SessionMoved)
 }

@@ -13,7 +13,7 @@ use crate::{
     connection::BoundedConnection,
     conversations::{
         CountedConversation,
-        insert::{derived_id, insert_conversation},
+        insert::{id_of_names, insert_conversation},
         lock_conversation,
     },
     error::{StoreError, violated},
@@ -63,7 +63,7 @@ async fn rotate_with_retries(
     rotation: &Rotation<'_>,
 ) -> Result<StoredSession, StoreError> {
     let key = rotation.key.as_str().as_bytes();
-    let derived = |request_id: &str| derived_id(caller, [b"rotate", key, request_id.as_bytes()]);
+    let derived = |request_id: &str| id_of_names(caller, [b"rotate", key, request_id.as_bytes()]);
     let id = rotation.request_id.map_or_else(Uuid::now_v7, derived);
     for _ in 0..MAX_TRIES {
         if rotation.request_id.is_some()

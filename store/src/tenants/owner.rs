@@ -1,11 +1,14 @@
 //! Creates and lists tenants; creates, lists and revokes keys. Only the owner of the database can
 //! do this.
 
-use anneal_core::caller::Verbs;
+use anneal_core::caller::{Bound, Verbs};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{credentials::verbs, usage::TenantUsage};
+use super::{
+    credentials::{bound, bound_columns, verbs},
+    usage::TenantUsage,
+};
 use crate::{
     connection::{Pooling, StoreSettings, connect_as_login},
     error::StoreError,
@@ -23,6 +26,8 @@ pub struct ListedKey {
     pub name: String,
     /// The verbs that the key allows.
     pub verbs: Verbs,
+    /// The user, agent or conversation that the key is bound to.
+    pub bound: Option<Bound>,
     /// Time of creation.
     pub created: Micros,
     /// Time from which on the key is refused. None: it never expires.
@@ -53,10 +58,13 @@ pub struct NewKey<'a> {
     pub tenant: &'a str,
     /// Label that says who uses the key.
     pub name: &'a str,
-    /// SHA-256 of the key's secret part.
+    /// SHA-256 of the key's secret part; of a bound key, of secret and binding.
     pub secret_digest: &'a [u8],
     /// The verbs that the key allows.
     pub verbs: Verbs,
+    /// The user, agent or conversation that the key is bound to. None: it speaks for the whole
+    /// tenant.
+    pub bound: Option<Bound>,
     /// Days until the key expires. None: it never expires.
     pub days: Option<i32>,
 }
@@ -126,15 +134,18 @@ impl OwnerConnection {
 
     /// Stores a key. Returns false if the tenant does not exist.
     pub async fn create_key(&mut self, key: &NewKey<'_>) -> Result<bool, StoreError> {
+        let (bound_kind, bound_id) = bound_columns(key.bound.as_ref());
         let inserted = sqlx::query!(
-            "insert into api_key (key_id, tenant_id, name, secret_digest, verbs, expires_ts)
-             select $1, tenant_id, $3, $4, $5, now() + $6::integer * interval '1 day' from tenant where name = $2",
+            "insert into api_key (key_id, tenant_id, name, secret_digest, verbs, expires_ts, bound_kind, bound_id)
+             select $1, tenant_id, $3, $4, $5, now() + $6::integer * interval '1 day', $7, $8 from tenant where name = $2",
             key.id,
             key.tenant,
             key.name,
             key.secret_digest,
             i16::from(key.verbs.bits()),
             key.days,
+            bound_kind,
+            bound_id,
         )
         .execute(&mut self.db)
         .await?;
@@ -150,7 +161,7 @@ impl OwnerConnection {
         limit: i64,
     ) -> Result<Vec<ListedKey>, StoreError> {
         let rows = sqlx::query!(
-            r#"select k.key_id, t.name as tenant, k.name, k.verbs,
+            r#"select k.key_id, t.name as tenant, k.name, k.verbs, k.bound_kind, k.bound_id,
                    (extract(epoch from k.created_ts) * 1000000)::bigint as "created_us!",
                    (extract(epoch from k.expires_ts) * 1000000)::bigint as expires_us,
                    coalesce(k.expires_ts <= now(), false) as "has_expired!",
@@ -167,18 +178,21 @@ impl OwnerConnection {
         )
         .fetch_all(&mut self.db)
         .await?;
-        let keys = rows.into_iter().map(|row| ListedKey {
-            id: row.key_id,
-            tenant: row.tenant,
-            name: row.name,
-            verbs: verbs(row.verbs),
-            created: Micros(row.created_us),
-            expires: row.expires_us.map(Micros),
-            has_expired: row.has_expired,
-            revoked: row.revoked_us.map(Micros),
-            last_used: row.last_used_us.map(Micros),
+        let keys = rows.into_iter().map(|row| {
+            Ok(ListedKey {
+                id: row.key_id,
+                tenant: row.tenant,
+                name: row.name,
+                verbs: verbs(row.verbs),
+                bound: bound(row.bound_kind, row.bound_id.as_deref())?,
+                created: Micros(row.created_us),
+                expires: row.expires_us.map(Micros),
+                has_expired: row.has_expired,
+                revoked: row.revoked_us.map(Micros),
+                last_used: row.last_used_us.map(Micros),
+            })
         });
-        Ok(keys.collect())
+        keys.collect()
     }
 
     /// Revokes a key. Returns false if it does not exist or is revoked already.

@@ -234,13 +234,14 @@ const fn own(reason: Reason, code: Option<&'static str>) -> OwnForm {
 }
 
 /// The reasons that the protocol has a form for. The code of the others is their name.
-const OWN_FORMS: [OwnForm; 17] = [
+const OWN_FORMS: [OwnForm; 18] = [
     own(Reason::MalformedRequest, None),
     own(Reason::ConversationNotFound, None),
     own(Reason::MessageNotFound, None),
     own(Reason::InvalidField, Some("invalid_value")),
     own(Reason::Unauthenticated, Some("invalid_api_key")),
     own(Reason::VerbMissing, Some("insufficient_permissions")),
+    own(Reason::CredentialBound, Some("insufficient_permissions")),
     own(Reason::TurnInProgress, Some("conversation_locked")),
     own(Reason::TenantBudgetSpent, Some("insufficient_quota")),
     own(Reason::TenantRateExceeded, Some("rate_limit_exceeded")),

@@ -77,8 +77,12 @@ impl AppendBatcher {
         }
     }
 
-    /// Appends in a batch. Two appends of one conversation are never stored at once.
+    /// Appends in a batch. Two appends of one conversation are never stored at once. The append of a
+    /// bound caller is not batched, because a batch sees all rows of its tenants.
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> BatchAnswer {
+        if caller.bound().is_some() {
+            return BatchAnswer::StoreUnderLock;
+        }
         // Plus one, because an append takes memory besides its content.
         let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
         // Never fails, because the semaphore is never closed.

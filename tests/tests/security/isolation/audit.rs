@@ -231,7 +231,7 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         "{line}"
     );
 
-    let unknown = GeneratedKey::make().expect("random bytes");
+    let unknown = GeneratedKey::make(None).expect("random bytes");
     let mut unknown_caller = ConversationServiceClient::new(server.channel(&unknown));
     let begun = Instant::now();
     for _ in 0..200 {

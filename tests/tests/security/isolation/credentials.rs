@@ -48,7 +48,7 @@ async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
     let app = start_with_keys().await;
     let key = app.key("anna", &[Verb::Read]).await;
     let altered = format!("{}x", key.text);
-    let unknown = GeneratedKey::make().expect("random bytes").text;
+    let unknown = GeneratedKey::make(None).expect("random bytes").text;
     for (authorization, problem) in [
         ("", "no credential"),
         ("Bearer", "not `Bearer`"),
@@ -248,7 +248,7 @@ async fn made_up_keys_do_not_block_a_known_key_when_lookups_hang() {
         .expect("locks");
     let mut flood = JoinSet::new();
     for _ in 0..64 {
-        let made_up = GeneratedKey::make().expect("random bytes").text;
+        let made_up = GeneratedKey::make(None).expect("random bytes").text;
         let unknown = app.authorized_channel(&format!("Bearer {made_up}"));
         flood.spawn(async move { while list(&unknown).await.is_err() {} });
     }

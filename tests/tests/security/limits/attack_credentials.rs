@@ -43,7 +43,7 @@ async fn call_with_made_up_keys(channel: Channel, refusals: &Refusals) {
     loop {
         let made_up = format!(
             "Bearer {}",
-            GeneratedKey::make().expect("random bytes").text
+            GeneratedKey::make(None).expect("random bytes").text
         );
         let mut client =
             ConversationServiceClient::new(authorized_channel(channel.clone(), &made_up));

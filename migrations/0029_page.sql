@@ -1,0 +1,67 @@
+-- API keys can be bound to a user, an agent or a conversation; people sign in to the page. Older binaries work beside it: to them a bound
+-- key is unknown, because its digest covers the binding, and sessions of the page mean nothing.
+
+-- ai_conversation comes first, as in 0023: most transactions lock it before other tables.
+-- anneal.bound holds what a connection is bound to: '' (nothing), 'conversation:' and its id, or 'user:' or 'agent:' and the id's bytes in
+-- hexadecimal digits. Unbound callers pay one test for null: the rest is not evaluated.
+create policy of_bound on ai_conversation as restrictive using (((select nullif(current_setting('anneal.bound', true), '')) is null
+    or current_setting('anneal.bound', true) in (
+        'conversation:' || conversation_id,
+        'user:' || encode(convert_to(user_id, 'UTF8'), 'hex'),
+        'agent:' || encode(convert_to(agent_id, 'UTF8'), 'hex')
+    )) is true);
+
+alter table api_key
+    add column bound_kind smallint,                             -- 1 user, 2 agent, 3 conversation; null: the key speaks for the whole tenant
+    add column bound_id text;                                   -- the user, agent or conversation; null as bound_kind
+comment on column api_key.secret_digest is 'SHA-256 of its secret part; of a bound key: of secret, 0 and binding';
+
+-- Looked up before it is known whose it is: no row-level security, as api_key.
+create table web_session (
+    session_digest  bytea primary key,                          -- SHA-256 of the cookie's secret
+    tenant_id       uuid not null,                              -- for whom it speaks
+    key_id          uuid,                                       -- key that signed in, with which it ends; null: a token did
+    subject         text not null,                              -- subject of the token; '' for a key
+    verbs           smallint,                                   -- verbs of the token, as api_key.verbs; null for a key
+    began_ts        timestamptz not null default now(),         -- when the credential was shown
+    expires_ts      timestamptz not null                        -- from when on it is refused
+);
+-- put_web_session: the sessions of a key or subject, oldest first.
+create index web_session_by_holder on web_session (tenant_id, key_id, subject, began_ts);
+-- put_web_session: those that have expired.
+create index web_session_by_expiry on web_session (expires_ts);
+
+do $$
+declare
+    bound constant text := '(select nullif(current_setting(''anneal.bound'', true), ''''))';
+    allowed constant text := '(select nullif(current_setting(''anneal.tenants'', true), '''')::uuid[])::uuid[]';
+    name text;
+begin
+    -- Whether the conversation is among those that the connection sees: the policies of ai_conversation decide. It is a function, so that
+    -- plans of unbound callers have no subquery for it. The schema is named, so that no table of the same name stands before it.
+    execute format($function$
+        create function sees_conversation(id uuid) returns boolean
+        language plpgsql stable parallel safe
+        as $body$
+        begin
+            return exists (select from %1$I.ai_conversation where conversation_id = id);
+        end
+        $body$
+        $function$, current_schema);
+    foreach name in array array['ai_message', 'ai_message_version', 'ai_message_change', 'ai_separator', 'ai_conversation_checkpoint',
+        'ai_void_checkpoint', 'ai_prepared_checkpoint', 'ai_request', 'ai_session', 'ai_context_prefix', 'ai_model_call', 'ai_job',
+        'ai_job_dead', 'ai_conversation_breaker', 'ai_model_lease', 'ai_summary_part', 'ai_fork', 'ai_alternative', 'ai_response'] loop
+        execute format('create policy of_bound on %I as restrictive for select using ((%s is null or sees_conversation(conversation_id)) is true)',
+            name, bound);
+    end loop;
+    -- The operator's page names the largest tenants.
+    foreach name in array array['tenant_usage', 'tenant_usage_part'] loop
+        execute format('create policy of_queue on %I for select using ((%L = any (%s)) is true)', name,
+            '00000000-0000-0000-0000-000000000000', allowed);
+    end loop;
+    if exists (select from pg_roles where rolname = 'anneal_app') then
+        grant select, insert, delete on web_session to anneal_app;
+        grant execute on function sees_conversation(uuid) to anneal_app;
+    end if;
+end
+$$;
