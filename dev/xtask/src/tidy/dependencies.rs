@@ -14,12 +14,13 @@ const DEV: &str = "dev/";
 
 /// For each crate: its folder (without [`DEV`]), the crates that it may use, and the crates that
 /// its tests may use in addition.
-const CRATES: [(&str, &[&str], &[&str]); 21] = [
+const CRATES: [(&str, &[&str], &[&str]); 22] = [
     ("core", &[], &["shapes", "test-data"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
     ("proto", &["core"], &[]),
     ("trace", &[], &[]),
+    ("web", &[], &[]),
     ("process", &["trace"], &[]),
     ("local-postgres", &[], &[]),
     ("store", &["core", "trace"], &["local-postgres"]),
@@ -28,7 +29,7 @@ const CRATES: [(&str, &[&str], &[&str]); 21] = [
     (
         "server",
         &[
-            "core", "store", "llm", "gateway", "proto", "process", "trace",
+            "core", "store", "llm", "gateway", "proto", "process", "trace", "web",
         ],
         &["local-postgres"],
     ),
@@ -99,7 +100,7 @@ const CRATES: [(&str, &[&str], &[&str]); 21] = [
     ("instructions", &["core", "store", "proto"], &[]),
     (
         "fuzz",
-        &["core", "formats", "llm", "proto", "server", "shapes"],
+        &["core", "formats", "llm", "proto", "server", "shapes", "web"],
         &[],
     ),
     ("xtask", &["local-postgres"], &[]),

@@ -16,7 +16,7 @@ const TABLES: &str = "dev/xtask/src/tidy/layers.rs";
 /// begin with a dot belong to tools, and are not listed.
 const FOLDERS: &[&str] = &[
     // crates that ship
-    "cli core formats gateway llm local-postgres process proto server store trace worker",
+    "cli core formats gateway llm local-postgres process proto server store trace web worker",
     // the schema
     "migrations",
     // black-box tests
@@ -108,6 +108,18 @@ const CRATES: &[CrateLayers] = &[
     ),
     ("proto", &["codec convert"]),
     ("trace", &[]),
+    (
+        "web",
+        &[
+            // pages
+            "conversation conversations error operations sign_in what_if",
+            "xray",
+            // what pages consist of
+            "message",
+            "layout",
+            "assets format markdown render",
+        ],
+    ),
     (
         "process",
         &[

@@ -1,0 +1,1 @@
+// Drawings: zoom of the strip, scrubber, charts.

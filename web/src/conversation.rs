@@ -1,0 +1,114 @@
+//! A conversation: its messages, the running turn and the composer.
+
+use askama::Template;
+
+use crate::{conversations::Row, format::Time, layout::Page, message::Message, render::renders};
+
+renders!(ConversationPage, Entries);
+
+/// A conversation.
+#[derive(Debug, Clone, Template)]
+#[template(path = "conversation/page.html")]
+pub struct ConversationPage {
+    /// The frame.
+    pub page: Page,
+    /// Its figures.
+    pub row: Row,
+    /// The state that is shown.
+    pub etag: String,
+    /// Earlier messages; empty: none.
+    pub older_url: String,
+    /// The newest messages, oldest first.
+    pub entries: Vec<Entry>,
+    /// The turn that runs.
+    pub turn: Option<RunningTurn>,
+    /// None: the credential may not write.
+    pub composer: Option<Composer>,
+    /// The stream of changes; empty: none.
+    pub watch_url: String,
+}
+
+/// Messages alone: the fragment of earlier or new ones.
+#[derive(Debug, Clone, Template)]
+#[template(path = "conversation/entries.html")]
+pub struct Entries {
+    /// The conversation.
+    pub id: String,
+    /// Token that every form sends.
+    pub csrf: String,
+    /// The state that is shown.
+    pub etag: String,
+    /// Requests of the forms have this id, with a suffix.
+    pub request_id: String,
+    /// Earlier messages; empty: none, or not asked for.
+    pub older_url: String,
+    /// Oldest first.
+    pub entries: Vec<Entry>,
+}
+
+/// A turn whose answer is being generated.
+#[derive(Debug, Clone)]
+pub struct RunningTurn {
+    /// The request that began it.
+    pub request_id: String,
+    /// Its stream.
+    pub events_url: String,
+    /// Where the form to stop it goes.
+    pub stop_url: String,
+}
+
+/// The form for a message.
+#[derive(Debug, Clone)]
+pub struct Composer {
+    /// Where it goes.
+    pub action: String,
+    /// The id of the request, so that it is stored once.
+    pub request_id: String,
+    /// The newest message that is shown.
+    pub expected_last: i64,
+    /// Models to choose from.
+    pub models: Vec<String>,
+    /// The chosen one; empty: the default.
+    pub model: String,
+}
+
+/// What stands in the conversation's column.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// A message.
+    Message(Message),
+    /// The user has begun anew after this message.
+    Separator {
+        /// The last message before it.
+        after: i64,
+        /// When it was inserted.
+        time: Time,
+    },
+    /// A summary replaces the messages up to `last`.
+    Checkpoint {
+        /// The last message that it covers.
+        last: i64,
+        /// Tokens of the summary.
+        tokens: u64,
+        /// Its provenance.
+        url: String,
+    },
+    /// Messages that were withdrawn.
+    Withdrawn {
+        /// The first of them.
+        first: i64,
+        /// The last of them.
+        last: i64,
+        /// They may be restored.
+        can_restore: bool,
+    },
+}
+
+impl ConversationPage {
+    /// The id of the requests of the messages' forms.
+    fn request_id(&self) -> &str {
+        self.composer
+            .as_ref()
+            .map_or("", |composer| &composer.request_id)
+    }
+}

@@ -1,0 +1,364 @@
+//! The X-ray of a context: its window, tokens, summaries, cache eras and costs.
+
+use askama::Template;
+
+use crate::{conversations::Row, format::Time, layout::Page, message::Message, render::renders};
+
+renders!(
+    XrayPage,
+    WindowBar,
+    Strip,
+    PointInTime,
+    Original,
+    Provenance,
+    Eras,
+    Jobs
+);
+
+/// The X-ray of a conversation's context.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/page.html")]
+pub struct XrayPage {
+    /// The frame.
+    pub page: Page,
+    /// The conversation.
+    pub row: Row,
+    /// The model's window.
+    pub window: WindowBar,
+    /// All messages as one strip.
+    pub strip: Strip,
+    /// What was repaired for the model.
+    pub repairs: Vec<String>,
+    /// Cache eras; empty: none.
+    pub eras_url: String,
+    /// Checkpoints, oldest first.
+    pub timeline: Vec<Mark>,
+    /// Tokens that were sent and billed.
+    pub usage: UsageTable,
+    /// Jobs of the conversation. None: the credential may not see them.
+    pub jobs: Option<Jobs>,
+    /// Settings and their values.
+    pub policy: Vec<(String, String)>,
+}
+
+/// How full the model's window is.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/window.html")]
+pub struct WindowBar {
+    /// Segments from left to right.
+    pub segments: Vec<BarSegment>,
+    /// Tokens of all segments.
+    pub total: u64,
+    /// The window; 0: unknown.
+    pub window: u64,
+    /// Marks on the bar.
+    pub thresholds: Vec<Threshold>,
+    /// Some tokens are estimated.
+    pub estimated: bool,
+    /// Tokens that cooling and summaries save.
+    pub saved: u64,
+    /// Tokens that would be saved once the cache is rewritten.
+    pub pending_saved: u64,
+}
+
+/// A segment of the bar. `x` and `width` are of 1,000.
+#[derive(Debug, Clone)]
+pub struct BarSegment {
+    /// Its name.
+    pub name: String,
+    /// Its style class.
+    pub class: &'static str,
+    /// Its tokens.
+    pub tokens: u64,
+    /// Its messages.
+    pub messages: i64,
+    /// Its left edge.
+    pub x: f32,
+    /// Its width.
+    pub width: f32,
+}
+
+/// A mark on the bar.
+#[derive(Debug, Clone)]
+pub struct Threshold {
+    /// Its name.
+    pub name: String,
+    /// Its tokens.
+    pub at: u64,
+    /// Its place, of 1,000.
+    pub x: f32,
+}
+
+/// The messages of a conversation as runs of equal state.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/strip.html")]
+pub struct Strip {
+    /// Runs in the order of the messages.
+    pub runs: Vec<Run>,
+    /// Tokens as they are sent.
+    pub tokens: u64,
+    /// Tokens as they are stored.
+    pub original_tokens: u64,
+    /// The strip by tokens; empty: it is shown already.
+    pub detail_url: String,
+}
+
+/// Consecutive messages of one state. `x` and `width` are of 1,000.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The first message.
+    pub first: i64,
+    /// The last message.
+    pub last: i64,
+    /// The state, which is also the style class.
+    pub state: &'static str,
+    /// Why they are in this state.
+    pub reason: String,
+    /// Tokens as they are sent.
+    pub tokens: u64,
+    /// Tokens as they are stored.
+    pub original_tokens: u64,
+    /// They may be replaced once the cache is rewritten.
+    pub cool: bool,
+    /// Left edge.
+    pub x: f32,
+    /// Width.
+    pub width: f32,
+    /// The original; empty: none.
+    pub url: String,
+}
+
+/// A checkpoint on the timeline.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// The last message that it covers.
+    pub last: i64,
+    /// Its kind.
+    pub kind: String,
+    /// It is in force.
+    pub valid: bool,
+    /// A change of messages has voided it.
+    pub void: bool,
+    /// When it was made.
+    pub time: Time,
+    /// Its provenance.
+    pub url: String,
+}
+
+/// The context as it was at a message.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/point.html")]
+pub struct PointInTime {
+    /// The message.
+    pub at: i64,
+    /// The last message that a summary replaced.
+    pub boundary: i64,
+    /// Kind of that boundary.
+    pub boundary_kind: String,
+    /// The summary.
+    pub summary: Option<Provenance>,
+    /// Large messages that their summaries stood for.
+    pub swapped: Vec<i64>,
+    /// What was sent.
+    pub shown: Vec<Run>,
+    /// Its tokens.
+    pub tokens: u64,
+    /// All that is needed is still recorded.
+    pub complete: bool,
+}
+
+/// A message as it is stored beside its summary.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/original.html")]
+pub struct Original {
+    /// The message.
+    pub message: Message,
+    /// Where its summary comes from.
+    pub summary: Option<Provenance>,
+    /// The summary.
+    pub summary_text: String,
+    /// The lines of the message, and whether the summary keeps them.
+    pub lines: Vec<Line>,
+    /// Bytes that the summary leaves out.
+    pub left_out_bytes: i64,
+    /// Byte ranges that were clipped.
+    pub clipped: Vec<(i64, i64)>,
+}
+
+/// A line of a message.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// The line.
+    pub text: String,
+    /// The summary has it literally.
+    pub kept: bool,
+}
+
+/// Where a summary comes from.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/provenance.html")]
+pub struct Provenance {
+    /// Its kind.
+    pub kind: String,
+    /// The model that wrote it; empty: none did.
+    pub model: String,
+    /// Version of the prompt.
+    pub prompt_version: i32,
+    /// Digest of its source.
+    pub digest: String,
+    /// Its tokens.
+    pub tokens: u64,
+    /// Tokens that it stands for.
+    pub source_tokens: u64,
+    /// Tokens that were read for it.
+    pub input_tokens: u64,
+    /// Tokens that were generated for it.
+    pub output_tokens: u64,
+    /// Calls of the model.
+    pub calls: i32,
+    /// Time in milliseconds.
+    pub duration_ms: i64,
+    /// When it was made.
+    pub time: Time,
+    /// First and last message.
+    pub range: (i64, i64),
+    /// How often it was summarized again.
+    pub generation: i32,
+    /// Why it was made.
+    pub trigger: String,
+    /// The focus that was asked for.
+    pub focus: String,
+    /// The summary.
+    pub text: String,
+}
+
+/// Cache eras, newest first.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/eras.html")]
+pub struct Eras {
+    /// The eras.
+    pub eras: Vec<Era>,
+    /// Earlier ones; empty: none.
+    pub next_url: String,
+}
+
+/// A time in which the prefix of the context stayed the same.
+#[derive(Debug, Clone)]
+pub struct Era {
+    /// Its number.
+    pub number: i64,
+    /// Why the era before it ended.
+    pub cause: String,
+    /// The newest message at its begin.
+    pub at: i64,
+    /// The first message that changed.
+    pub broken_at: i64,
+    /// The last summarized message.
+    pub boundary: i64,
+    /// Tokens that were written anew.
+    pub rewritten: u64,
+    /// Tokens that each call saves.
+    pub saved_per_call: u64,
+    /// Calls after which it pays. None: never.
+    pub pays_after: Option<u64>,
+    /// Whether it has paid. None: not known.
+    pub paid: Option<bool>,
+    /// Calls in it.
+    pub calls: i64,
+    /// Input tokens.
+    pub input: u64,
+    /// Tokens from the cache.
+    pub cached: u64,
+    /// Tokens to the cache.
+    pub written: u64,
+    /// Tokens that were expected in the cache.
+    pub expected: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// Calls that found the cache cold.
+    pub cold: i64,
+    /// The model.
+    pub model: String,
+    /// Its begin.
+    pub time: Time,
+}
+
+/// Tokens that were sent and billed.
+#[derive(Debug, Clone)]
+pub struct UsageTable {
+    /// Ways to send the context, compared.
+    pub bills: Vec<Bill>,
+    /// As providers have reported it.
+    pub reported: Option<Reported>,
+    /// Summaries of messages.
+    pub summaries: i64,
+    /// Checkpoints.
+    pub checkpoints: i64,
+    /// Tokens read for summaries.
+    pub summary_read: u64,
+    /// Tokens written by summaries.
+    pub summary_written: u64,
+    /// Health of the cache.
+    pub health: String,
+}
+
+/// One way to send the context.
+#[derive(Debug, Clone)]
+pub struct Bill {
+    /// Its name.
+    pub name: &'static str,
+    /// Tokens sent.
+    pub sent: u64,
+    /// Tokens from the cache.
+    pub cached: u64,
+    /// Price in units of one input token.
+    pub units: f64,
+    /// How often the cache broke.
+    pub breaks: i64,
+}
+
+/// Tokens as providers have reported them.
+#[derive(Debug, Clone)]
+pub struct Reported {
+    /// Calls.
+    pub calls: i64,
+    /// Input tokens.
+    pub input: u64,
+    /// Tokens from the cache.
+    pub cached: u64,
+    /// Tokens to the cache.
+    pub written: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// Calls that found the cache cold.
+    pub cold: i64,
+    /// Of them, by our own change.
+    pub cold_by_us: i64,
+}
+
+/// Jobs of a conversation.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/jobs.html")]
+pub struct Jobs {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// The credential may requeue and discard.
+    pub can_requeue: bool,
+}
+
+/// A job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its kind.
+    pub kind: String,
+    /// Its state.
+    pub state: String,
+    /// Attempts so far.
+    pub attempts: i32,
+    /// When it is due.
+    pub due: Time,
+    /// The last error; empty: none.
+    pub error: String,
+    /// The worker that runs it; empty: none.
+    pub worker: String,
+}
