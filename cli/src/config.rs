@@ -21,7 +21,7 @@ use anneal_process::{
 };
 use anneal_server::{
     Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings, ReloadableSettings,
-    ServerSettings, Setup,
+    ServerSettings, Setup, WebSettings,
 };
 use anneal_store::{AppendSettings, Store, StoreSettings};
 use anneal_worker::{RetentionSettings, SummarizerSettings, WorkerSettings};
@@ -51,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) limits: LimitSettings,
     /// Authentication.
     pub(crate) auth: AuthSettings,
+    /// The page.
+    pub(crate) web: WebSettings,
     pub(crate) worker: WorkerSettings,
     /// What is deleted after a while.
     pub(crate) retention: RetentionSettings,
@@ -228,6 +230,7 @@ impl Config {
         Setup {
             server: self.server.clone(),
             auth: self.auth.clone(),
+            web: self.web.clone(),
             current: CurrentSettings::new(self.reloadable_settings(models)),
         }
     }
@@ -375,6 +378,8 @@ impl Config {
                 self.budget.tenant_share_percent,
                 100,
             ),
+            ("web.session_minutes", self.web.session_minutes, 1_440),
+            ("web.session_hours", self.web.session_hours, 720),
             ("breaker.failures", self.breaker.failures, 1_000_000),
             (
                 "breaker.model_failures",

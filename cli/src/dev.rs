@@ -42,6 +42,7 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
     config.log.format = telemetry::LogFormat::Text;
     // With reflection, grpcurl and similar tools need no .proto files.
     config.server.reflection = true;
+    config.web.enabled.get_or_insert(true);
     if arguments.once {
         // Logs would mix with the result. Free ports let another `anneal dev` run at the same time.
         config.log.filter = "warn".into();
@@ -202,7 +203,7 @@ async fn import_and_wait(
 ) -> anyhow::Result<ExitCode> {
     let server = ServerArguments::at(format!("http://{}", addresses.grpc));
     if !arguments.once {
-        print_welcome(postgres, addresses);
+        print_welcome(postgres, addresses, has_page);
     }
     let client = Client::connect(&server).await?;
     let mut imported = Vec::new();
@@ -265,13 +266,16 @@ async fn migrate_database(postgres: &LocalPostgres) -> anyhow::Result<String> {
     Ok(url)
 }
 
-fn print_welcome(postgres: &LocalPostgres, addresses: Addresses) {
+fn print_welcome(postgres: &LocalPostgres, addresses: Addresses, has_page: bool) {
     let running_note = if postgres.adopted() {
         ", was already running"
     } else {
         ""
     };
     output::print_line("anneal is up. Ctrl-C stops it; the data stays.\n");
+    if has_page {
+        output::print_line(format_args!("  page        http://{}/", addresses.http));
+    }
     output::print_line(format_args!(
         "  gRPC        {}  (reflection is on)",
         addresses.grpc

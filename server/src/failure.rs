@@ -36,7 +36,9 @@ pub(crate) enum Failure {
     #[error("the credential does not allow this: it lacks the verb {}", .0.name())]
     VerbMissing(Verb),
     /// The call concerns more than the user, agent or conversation that the credential is bound to.
-    #[error("the credential is bound to a user, an agent or a conversation, and the call concerns more")]
+    #[error(
+        "the credential is bound to a user, an agent or a conversation, and the call concerns more"
+    )]
     CredentialBound,
     /// The store refused the operation or failed.
     #[error(transparent)]

@@ -28,7 +28,10 @@ use crate::{
     grpc::{self, LayeredServices, health, paging, services::GrpcServices},
     http as api,
     limits::concurrency::TenantShare,
-    settings::{AuthSettings, AuthSettingsError, CurrentSettings, LimitSettings, ServerSettings},
+    settings::{
+        AuthSettings, AuthSettingsError, CurrentSettings, LimitSettings, ServerSettings,
+        WebSettings,
+    },
     state::ServerState,
     traffic::TrafficLimits,
     usecases::watch::{self, Position},
@@ -110,7 +113,7 @@ impl ServerWithoutDatabase {
         )
         .expect("the URL can be read");
         let settings = ServerSettings::default();
-        let auth = Authenticator::new(&AuthSettings::default(), &store)
+        let auth = Authenticator::new(&AuthSettings::default(), &WebSettings::default(), &store)
             .expect("without credentials no file is read");
         let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
         let state = ServerState::new(
@@ -124,6 +127,7 @@ impl ServerWithoutDatabase {
         let services = grpc::build_services(state.clone(), settings.reflection, health)
             .expect("the descriptors can be read");
         let grpc = grpc::layer_services(services, auth.clone(), traffic.clone());
+        let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         let http_state = api::HttpState::new(
             GrpcServices {
                 state,
@@ -131,9 +135,9 @@ impl ServerWithoutDatabase {
             },
             auth,
             &LimitSettings::default(),
+            api::WebState::new(&WebSettings::default(), true, (address, false)),
             CancellationToken::new(),
         );
-        let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         Self {
             grpc,
             http: api::router(None, http_state, traffic, (address, &settings)),

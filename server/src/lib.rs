@@ -60,6 +60,6 @@ pub use server_error::{MissingProtection, ServerError};
 pub use settings::{
     AgentChatSettings, AgentError, AgentSettings, Agents, AuthSettings, AuthSettingsError,
     ChatSettings, ClientSettings, CurrentSettings, LimitSettings, ModelList, ModelListError,
-    ReloadableSettings, ServerSettings, ToolsFileError,
+    ReloadableSettings, ServerSettings, ToolsFileError, WebSettings,
 };
 pub use state::ServerState;

@@ -13,7 +13,7 @@ use crate::{
     auth::Authenticator,
     listen::{ConnectionLimit, Listener, Protocol, Tls},
     server_error::{MissingProtection, ServerError},
-    settings::{AuthSettings, LimitSettings, ServerSettings},
+    settings::{AuthSettings, LimitSettings, ServerSettings, WebSettings},
 };
 
 /// The bound addresses, with the actual ports where the settings say 0.
@@ -49,11 +49,11 @@ impl Protection {
     /// protection that they need.
     pub(crate) fn read(
         settings: &ServerSettings,
-        auth: &AuthSettings,
+        (auth, web): (&AuthSettings, &WebSettings),
         store: &Store,
     ) -> Result<Self, ServerError> {
         auth.check(!settings.tls_client_ca_file.is_empty())?;
-        let (auth, tls) = (Authenticator::new(auth, store)?, Tls::new(settings)?);
+        let (auth, tls) = (Authenticator::new(auth, web, store)?, Tls::new(settings)?);
         check_protection(settings, tls.is_some(), &auth)?;
         Ok(Self { auth, tls })
     }
@@ -63,11 +63,11 @@ impl Listeners {
     /// Binds all addresses. Refuses those that lack the protection that they need.
     pub(crate) fn open(
         settings: &ServerSettings,
-        auth: &AuthSettings,
+        (auth, web): (&AuthSettings, &WebSettings),
         limits: &LimitSettings,
         store: &Store,
     ) -> Result<Self, ServerError> {
-        let Protection { auth, tls } = Protection::read(settings, auth, store)?;
+        let Protection { auth, tls } = Protection::read(settings, (auth, web), store)?;
         // Without credentials all callers are one tenant, which may use all connections.
         let share_percent = if auth.accepts_anyone() {
             100

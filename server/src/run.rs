@@ -21,7 +21,7 @@ use crate::{
     listen::{MaxConnectionAge, Tls},
     listeners::{Addresses, Listeners, Protection},
     server_error::ServerError,
-    settings::{AuthSettings, CurrentSettings, ServerSettings},
+    settings::{AuthSettings, CurrentSettings, ServerSettings, WebSettings},
     state::ServerState,
     traffic::TrafficLimits,
     watch_registry::WatchRegistry,
@@ -34,6 +34,8 @@ pub struct Setup {
     pub server: ServerSettings,
     /// How callers are authenticated.
     pub auth: AuthSettings,
+    /// The page.
+    pub web: WebSettings,
     /// Models, turns, agents and limits, which can be replaced while the server runs.
     pub current: CurrentSettings,
 }
@@ -41,7 +43,7 @@ pub struct Setup {
 /// Checks the settings as [`serve`] does before it binds its addresses. Reads the files that they
 /// name, and does not connect to the database.
 pub fn check_settings(setup: &Setup, store: &Store) -> Result<(), ServerError> {
-    Protection::read(&setup.server, &setup.auth, store).map(|_| ())
+    Protection::read(&setup.server, (&setup.auth, &setup.web), store).map(|_| ())
 }
 
 /// Serves until `stop` is cancelled, then drains: calls under way finish. After `stop_seconds` the
@@ -56,7 +58,8 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     let Setup {
         server: settings,
-        auth,
+        auth: auth_settings,
+        web: web_settings,
         current,
     } = setup;
     // Those that size semaphores and time limits of connections stay in force.
@@ -68,7 +71,12 @@ pub async fn serve(
         auth,
         tls,
         addresses,
-    } = Listeners::open(&settings, &auth, &limits, &store)?;
+    } = Listeners::open(&settings, (&auth_settings, &web_settings), &limits, &store)?;
+    let web_state = api::WebState::new(
+        &web_settings,
+        web_settings.is_on(&auth_settings),
+        (addresses.http, tls.is_some()),
+    );
 
     let share = auth.tenant_share(limits.tenant_share_percent);
     let state = {
@@ -111,6 +119,7 @@ pub async fn serve(
         },
         auth.clone(),
         &limits,
+        web_state,
         closing.clone(),
     );
     let probe_routes = http::router(readiness.clone(), metrics);

@@ -117,7 +117,8 @@ pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
 pub use tenants::{
-    ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, TenantFigures, TenantUsage,
+    ActiveKey, ActiveWebSession, ListedKey, ListedTenant, NewKey, NewWebSession, OwnerConnection,
+    TenantFigures, TenantUsage,
 };
 pub use triggers::ContextUsage;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};

@@ -24,8 +24,8 @@
 //!   conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
-//! - `http_client`: a client of the HTTP API. `plain_http`: a minimal client of servers that tests
-//!   start.
+//! - `http_client`: a client of the HTTP API. `page_client`: a browser without scripts.
+//!   `plain_http`: a minimal client of servers that tests start.
 //! - `raw_rpc`: every RPC. `valid_requests`: a valid request of each. `request_fields`: every field
 //!   of each.
 //! - `raw_http2`: HTTP/2 frames by hand.
@@ -66,6 +66,7 @@ mod message_changes;
 mod message_edits;
 mod missing_tool;
 mod model_worker;
+mod page_client;
 mod plain_http;
 mod pooler;
 mod postponed_jobs;
@@ -118,6 +119,7 @@ pub use message_changes::{ChangeRequest, id_range};
 pub use message_edits::EditRequest;
 pub use missing_tool::skip_outside_gate;
 pub use model_worker::ModelWorkerSettings;
+pub use page_client::{PageAnswer, PageClient};
 pub use plain_http::{HttpAnswer, post_json};
 pub use pooler::Pooler;
 pub use provider_caches::{BilledCall, CachingProvider, MarkFault, ProviderClock, Refresh};

@@ -20,7 +20,7 @@ use anneal_proto::v1::{
 };
 use anneal_server::{
     Addresses, Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings, ModelList,
-    ReloadableSettings, ServerSettings, Setup, serve,
+    ReloadableSettings, ServerSettings, Setup, WebSettings, serve,
 };
 use anneal_store::{
     AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database,
@@ -61,6 +61,7 @@ struct ServerOptions {
     server: ServerSettings,
     limits: LimitSettings,
     auth: AuthSettings,
+    web: WebSettings,
     pooling: Pooling,
     /// Whether workers count all messages, also those that the server would count.
     counted_by_workers: bool,
@@ -275,6 +276,17 @@ impl TestApp {
         Self::start_on(self.url.clone(), session, options).await
     }
 
+    /// An app whose callers need a credential, and whose page has these settings.
+    pub async fn with_page(auth: AuthSettings, web: WebSettings) -> Self {
+        let options = ServerOptions {
+            auth,
+            web,
+            ..ServerOptions::default()
+        };
+        let database = create_test_database().await;
+        Self::start_on(database, SessionSettings::default(), options).await
+    }
+
     /// An app whose callers need a credential. The ports in the addresses are replaced by free
     /// ones.
     pub async fn with_auth(server: ServerSettings, auth: AuthSettings) -> Self {
@@ -454,6 +466,7 @@ impl TestApp {
                 agents,
                 limits,
                 auth,
+                web,
                 summaries_by_a_model,
                 ..
             } = options.clone();
@@ -470,6 +483,7 @@ impl TestApp {
             let setup = Setup {
                 server,
                 auth,
+                web,
                 current,
             };
             async move {

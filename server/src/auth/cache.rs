@@ -130,6 +130,12 @@ where
         self.answers.contains_key(key) || self.known_values.contains_key(key)
     }
 
+    /// Forgets an answer, because this server has changed the credential.
+    pub(super) async fn forget(&self, key: &K) {
+        self.answers.invalidate(key).await;
+        self.known_values.invalidate(key).await;
+    }
+
     /// The value of a credential, from the cache or with `lookup`. Concurrent calls for one key
     /// share a lookup. If it fails or takes longer than a second, a known credential keeps its
     /// value. A lookup that takes longer goes on, and fills the cache for later calls.

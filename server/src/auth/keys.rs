@@ -274,7 +274,10 @@ mod tests {
         let read = KeyText::parse(&made.text).expect("is a key");
         assert_eq!((read.id, read.digest(None)), (made.id, made.digest));
         assert!(!format!("{read:?}").contains(&read.secret));
-        assert_ne!(GeneratedKey::make(None).expect("random bytes").text, made.text);
+        assert_ne!(
+            GeneratedKey::make(None).expect("random bytes").text,
+            made.text
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! - `layer`: the tower layer that authenticates gRPC calls
 //! - `tokens`: JWTs
 //! - `unknown_key_limit`: limits how many unknown API keys one address may present
+//! - `web_sessions`: people who have signed in to the page
 
 mod cache;
 mod certificates;
@@ -17,6 +18,7 @@ mod keys;
 mod layer;
 mod tokens;
 mod unknown_key_limit;
+mod web_sessions;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -31,12 +33,14 @@ pub use self::keys::{GeneratedKey, KeyText};
 pub(crate) use self::{
     layer::{AuthLayer, AuthService},
     tokens::TokenVerifier,
+    web_sessions::{FromPage, SessionSecret, SessionText},
 };
 
 use self::{
     cache::{CACHE_TTL, CredentialCache, LookupLimits},
     certificates::CertificateClients,
     keys::Keys,
+    web_sessions::WebSessions,
 };
 use crate::{
     audit,
@@ -44,7 +48,7 @@ use crate::{
     identity::Identity,
     limits::concurrency::TenantShare,
     listen::{ClientCertificate, Peer},
-    settings::{AuthSettings, AuthSettingsError},
+    settings::{AuthSettings, AuthSettingsError, WebSettings},
     traffic::RequestAccounting,
 };
 
@@ -73,13 +77,19 @@ pub(crate) struct Authenticator {
 struct Methods {
     tokens: Option<TokenVerifier>,
     keys: Option<Keys>,
+    /// None: the page is off.
+    sessions: Option<WebSessions>,
     clients: CertificateClients,
     tenants: Tenants,
 }
 
 impl Authenticator {
     /// Reads the files that the settings name.
-    pub(crate) fn new(settings: &AuthSettings, store: &Store) -> Result<Self, AuthSettingsError> {
+    pub(crate) fn new(
+        settings: &AuthSettings,
+        web: &WebSettings,
+        store: &Store,
+    ) -> Result<Self, AuthSettingsError> {
         if !settings.is_on() {
             return Ok(Self { methods: None });
         }
@@ -93,6 +103,14 @@ impl Authenticator {
                 Keys::new(
                     store.clone(),
                     lookup_limits.clone(),
+                    settings.unknown_keys_per_minute,
+                )
+            }),
+            sessions: web.is_on(settings).then(|| {
+                WebSessions::new(
+                    store.clone(),
+                    lookup_limits.clone(),
+                    web,
                     settings.unknown_keys_per_minute,
                 )
             }),
@@ -145,7 +163,11 @@ impl Authenticator {
         let peer = extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.certificate.as_ref());
         let address = peer.map(|peer| peer.address);
-        let found = self.identify(headers, certificate, address).await;
+        let found = if web_sessions::is_stray(headers, extensions) {
+            Err(AuthError::Unknown.into())
+        } else {
+            self.identify(headers, certificate, address).await
+        };
         let (caller, identity) = found.inspect_err(|failure| {
             audit::log_refused_credential(failure, address, || describe_credential(headers));
         })?;
@@ -191,6 +213,7 @@ impl Authenticator {
         let Methods {
             tokens,
             keys,
+            sessions,
             clients,
             tenants,
         } = methods;
@@ -205,6 +228,10 @@ impl Authenticator {
                 .await?;
             return Ok((caller, Identity::of_certificate(name)));
         };
+        if let Some(session) = SessionText::parse(credential) {
+            let sessions = sessions.as_ref().ok_or(AuthError::Unknown)?;
+            return sessions.caller(&session, address).await;
+        }
         if let Some(key) = KeyText::parse(credential) {
             let keys = keys.as_ref().ok_or(AuthError::Unknown)?;
             return Ok((keys.caller(&key, address).await?, Identity::Key(key.id())));
@@ -244,6 +271,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
 /// else only the kind of credential.
 fn describe_credential(headers: &HeaderMap) -> String {
     match bearer(headers) {
+        Ok(Some(text)) if SessionText::parse(text).is_some() => "session".to_owned(),
         Ok(Some(text)) => KeyText::parse(text)
             .map_or_else(|| "token".to_owned(), |key| format!("key:{}", key.id())),
         Ok(None) => "none".to_owned(),

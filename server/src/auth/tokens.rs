@@ -58,8 +58,6 @@ struct VerifiedToken {
     claims: Arc<TokenClaims>,
     /// The keys that it was verified with.
     keys: Arc<Keys>,
-    /// The claim `exp`: seconds since 1970.
-    expires: f64,
 }
 
 /// The claims of a token about its holder.
@@ -69,6 +67,8 @@ pub(crate) struct TokenClaims {
     pub(crate) verbs: Verbs,
     /// The provider's name for the holder.
     pub(crate) identity: Identity,
+    /// The claim `exp`: seconds since 1970.
+    pub(crate) expires: f64,
 }
 
 impl TokenVerifier {
@@ -118,24 +118,21 @@ impl TokenVerifier {
         let now = UnixTime::now().as_secs() as f64;
         if let Some(verified) = self.verified.get(&digest)
             && Arc::ptr_eq(&verified.keys, &keys)
-            && verified.expires + LEEWAY_SECONDS as f64 > now
+            && verified.claims.expires + LEEWAY_SECONDS as f64 > now
         {
             return Ok(Arc::clone(&verified.claims));
         }
-        let (claims, expires) = self.verify_with(&keys, token)?;
-        let claims = Arc::new(claims);
+        let claims = Arc::new(self.verify_with(&keys, token)?);
         let verified = VerifiedToken {
             claims: Arc::clone(&claims),
             keys,
-            expires,
         };
         self.verified.insert(digest, Arc::new(verified));
         Ok(claims)
     }
 
-    /// Verifies the signature and the claims of a token. Returns the claims about its holder, and
-    /// its `exp`.
-    fn verify_with(&self, keys: &Keys, token: &str) -> Result<(TokenClaims, f64), AuthError> {
+    /// Verifies the signature and the claims of a token. Returns the claims about its holder.
+    fn verify_with(&self, keys: &Keys, token: &str) -> Result<TokenClaims, AuthError> {
         let header = decode_header(token).map_err(|_| AuthError::Unknown)?;
         if header.crit.is_some() {
             // `crit` lists extensions that a verifier must support (RFC 7515, 4.1.11). This
@@ -187,14 +184,14 @@ impl TokenVerifier {
             .get("sub")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let claims_of_holder = TokenClaims {
+        // A token without a readable `exp` was refused above.
+        let expires = claims.claims.get("exp").and_then(Value::as_f64);
+        Ok(TokenClaims {
             tenant: tenant.to_owned(),
             verbs,
             identity: Identity::of_token(subject),
-        };
-        // A token without a readable `exp` was refused above.
-        let expires = claims.claims.get("exp").and_then(Value::as_f64);
-        Ok((claims_of_holder, expires.unwrap_or_default()))
+            expires: expires.unwrap_or_default(),
+        })
     }
 
     /// Refuses a token that is valid for too long. The time counts from `iat`, or from now if that

@@ -97,6 +97,22 @@ pub(super) async fn read_json(
     let caller = request.extensions().get::<Caller>().copied();
     let caller = caller.ok_or_else(|| Problem::from(Failure::Auth(AuthError::NoCredential)))?;
     let is_json = is_json(request.headers());
+    let bytes = read_body(request, state).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if !is_json {
+        let detail = "a body must come with Content-Type: application/json";
+        return Err(Problem::malformed(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            detail,
+        ));
+    }
+    Ok(Some((caller, bytes)))
+}
+
+/// Reads a body of any type.
+pub(super) async fn read_body(request: Request, state: &HttpState) -> Result<Bytes, Problem> {
     if request
         .headers()
         .get(header::CONTENT_ENCODING)
@@ -116,7 +132,7 @@ pub(super) async fn read_json(
         return Err(Problem::too_large(REQUEST_BYTES));
     }
     let read = Bytes::from_request(request, state).await;
-    let bytes = read.map_err(|rejected| {
+    read.map_err(|rejected| {
         // `traffic::RequestBody` ends a body with a status.
         let ended = find_cause::<Status>(&rejected);
         match (rejected.status(), ended) {
@@ -125,18 +141,7 @@ pub(super) async fn read_json(
             (StatusCode::PAYLOAD_TOO_LARGE, None) => Problem::too_large(REQUEST_BYTES),
             _ => Problem::malformed(StatusCode::BAD_REQUEST, "the body broke off"),
         }
-    })?;
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    if !is_json {
-        let detail = "a body must come with Content-Type: application/json";
-        return Err(Problem::malformed(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            detail,
-        ));
-    }
-    Ok(Some((caller, bytes)))
+    })
 }
 
 /// The first error of this type among the error and its sources.

@@ -23,7 +23,7 @@
 //! - `resumable_turns`: turns that go on without their reader, and readers that come back
 //! - `serve`: serves HTTP/1.1 on connections
 //! - `state`: what all endpoints share
-//! - `openai`: the doors of OpenAI's protocol; `ui`: the door of the AI SDK
+//! - `openai`: the doors of OpenAI's protocol; `ui`: the door of the AI SDK; `web`: the page
 
 mod allowed_hosts;
 mod alternatives;
@@ -60,6 +60,7 @@ mod session;
 mod sse;
 mod state;
 mod ui;
+mod web;
 
 use std::net::SocketAddr;
 
@@ -78,6 +79,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 pub(crate) use serve::serve;
 pub(crate) use state::HttpState;
+pub(crate) use web::WebState;
 
 use self::{allowed_hosts::AllowedHosts, problem::Problem};
 use crate::{
@@ -143,29 +145,28 @@ pub(crate) fn router(
     traffic: TrafficLimits,
     (address, settings): (SocketAddr, &ServerSettings),
 ) -> Router {
-    let accepts_anyone = state.auth.accepts_anyone();
     let mut api = Router::new();
     for (path, methods) in ROUTES.iter().chain(openai::routes()).chain(ui::ROUTES) {
         api = api.route(path, methods());
     }
     // Must come before the layers: a layer covers only the handlers that exist when it is added.
     api = api.method_not_allowed_fallback(no_such_method);
-    if accepts_anyone {
-        api = api.layer(middleware::from_fn_with_state(
-            AllowedHosts::new(address, &settings.http_hosts),
-            guards::require_allowed_host,
-        ));
-    }
-    api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
-    api = api.layer(middleware::from_fn_with_state(
-        state.clone(),
-        guards::refuse_when_closing,
-    ));
+    let hosts = state
+        .auth
+        .accepts_anyone()
+        .then(|| AllowedHosts::new(address, &settings.http_hosts));
+    let api = with_guards(api, hosts.as_ref(), &state);
     let mut api = catch_panics(api.with_state(state.clone()).fallback(no_such_path));
     // Outside the layers above, so that a page of an allowed origin can read their refusals. Probes
     // get no CORS headers: no page needs them.
     if let Some(cors_layer) = cors::layer(&settings.cors_origins) {
         api = api.layer(cors_layer);
+    }
+    // After the CORS headers, of which pages get none.
+    let has_page = state.web.is_on;
+    if has_page {
+        let pages = with_guards(web::router(&state), hosts.as_ref(), &state);
+        api = api.merge(catch_panics(pages.with_state(state.clone())));
     }
     if let Some(probes) = probes {
         let probes = probes.method_not_allowed_fallback(no_such_method);
@@ -186,8 +187,35 @@ pub(crate) fn router(
         })
         .layer(traffic_layer)
         .map_request(|request: http::Request<_>| request.map(Body::new));
-    api.layer(outer_layers)
-        .layer(middleware::from_fn(openai::errors::shape))
+    let api = api
+        .layer(outer_layers)
+        .layer(middleware::from_fn(openai::errors::shape));
+    if has_page {
+        api.layer(middleware::from_fn(web::shape))
+    } else {
+        api
+    }
+}
+
+/// The routes behind the guards that refuse requests, and the limit of their bodies. `hosts`: the
+/// accepted Host names; None: any.
+fn with_guards(
+    mut routes: Router<HttpState>,
+    hosts: Option<&AllowedHosts>,
+    state: &HttpState,
+) -> Router<HttpState> {
+    if let Some(hosts) = hosts {
+        routes = routes.layer(middleware::from_fn_with_state(
+            hosts.clone(),
+            guards::require_allowed_host,
+        ));
+    }
+    routes
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            guards::refuse_when_closing,
+        ))
 }
 
 /// Turns a panic of a handler into an internal problem, so that the connection stays open.

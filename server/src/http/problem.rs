@@ -211,6 +211,11 @@ impl Problem {
         &self.reason
     }
 
+    /// The reason, or the status, in words.
+    pub(super) fn title(&self) -> &str {
+        &self.title
+    }
+
     /// The HTTP status.
     pub(super) const fn status(&self) -> u16 {
         self.status

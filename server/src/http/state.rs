@@ -5,7 +5,10 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use tokio_util::sync::CancellationToken;
 
-use super::resumable_turns::{LogBudget, RunningTurns};
+use super::{
+    resumable_turns::{LogBudget, RunningTurns},
+    web::WebState,
+};
 use crate::{auth::Authenticator, grpc::services::GrpcServices, settings::LimitSettings};
 
 /// State of the HTTP router. Cheap to clone.
@@ -15,6 +18,8 @@ pub(crate) struct HttpState {
     pub(super) auth: Authenticator,
     /// Turns that were started over HTTP and that readers can join.
     pub(super) running_turns: Arc<RunningTurns>,
+    /// The page.
+    pub(super) web: Arc<WebState>,
     /// Cancelled at shutdown: no new request is accepted from then on.
     pub(super) closing: CancellationToken,
 }
@@ -27,6 +32,7 @@ impl HttpState {
         services: GrpcServices,
         auth: Authenticator,
         limits: &LimitSettings,
+        web: WebState,
         closing: CancellationToken,
     ) -> Self {
         let share = if auth.accepts_anyone() {
@@ -39,6 +45,7 @@ impl HttpState {
             services,
             auth,
             running_turns: Arc::new(RunningTurns::new(budget)),
+            web: Arc::new(web),
             closing,
         }
     }

@@ -7,6 +7,7 @@
 //! - `model_list`: the models that turns try, in order
 //! - `reloadable`: the settings that a reload replaces while the server runs
 //! - `server`: addresses, protection and limits of the process
+//! - `web`: the page
 
 mod agent_chat;
 mod applications;
@@ -15,6 +16,7 @@ mod limits;
 mod model_list;
 mod reloadable;
 mod server;
+mod web;
 
 pub(crate) use self::auth::is_uri;
 pub use self::{
@@ -25,4 +27,5 @@ pub use self::{
     model_list::{ModelList, ModelListError},
     reloadable::{CurrentSettings, ReloadableSettings},
     server::ServerSettings,
+    web::WebSettings,
 };
