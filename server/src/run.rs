@@ -79,10 +79,8 @@ pub async fn serve(
     );
 
     let share = auth.tenant_share(limits.tenant_share_percent);
-    let state = {
-        let traffic = TrafficLimits::new(current.clone(), auth.accepts_anyone());
-        ServerState::new(store, &settings, current, traffic, share)
-    };
+    let traffic = TrafficLimits::new(current.clone(), auth.accepts_anyone());
+    let state = ServerState::new(store, &settings, current, traffic.clone(), share);
     let (store, settling_store) = (state.store.clone(), state.store.clone());
     let (turns, cancel_turns, watch_registry) = (
         state.turns.clone(),
@@ -108,7 +106,7 @@ pub async fn serve(
             .clone()
             .run_until_cancelled_owned(grpc.connection_limit.clone().close_stalled_readers(stall)),
     );
-    let (traffic, max_age) = (state.traffic.clone(), MaxConnectionAge::new(&limits));
+    let max_age = MaxConnectionAge::new(&limits);
     // Builds the vocabulary of the default encoding now, not in the first call that counts tokens.
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();

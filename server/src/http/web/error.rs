@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anneal_web::{
     RenderError,
-    error::{ErrorPage, Refusal},
+    error::{ErrorFragment, ErrorPage},
     layout::Place,
 };
 use axum::{
@@ -111,7 +111,11 @@ impl Asked {
     }
 
     fn fragment(&self, problem: &Problem) -> Response {
-        let shown = refusal(problem).render();
+        let shown = ErrorFragment {
+            reason: problem.reason().to_owned(),
+            detail: problem.detail().to_owned(),
+        };
+        let shown = shown.render();
         let to_notices = [(HX_RETARGET, "#notices"), (HX_RESWAP, "innerHTML")];
         (status(problem), to_notices, Html(shown.unwrap_or_default())).into_response()
     }
@@ -120,19 +124,12 @@ impl Asked {
         let context = self.slot.0.get().unwrap_or(&self.context);
         let page = ErrorPage {
             page: context.page(problem.title(), Place::Conversations),
-            refusal: refusal(problem),
+            status: problem.status(),
+            reason: problem.reason().to_owned(),
+            detail: problem.detail().to_owned(),
+            trace_id: String::new(),
         };
         (status(problem), Html(page.render().unwrap_or_default())).into_response()
-    }
-}
-
-/// The text of a refusal.
-fn refusal(problem: &Problem) -> Refusal {
-    Refusal {
-        title: problem.title().to_owned(),
-        text: problem.detail().to_owned(),
-        reason: problem.reason().to_owned(),
-        status: problem.status(),
     }
 }
 
