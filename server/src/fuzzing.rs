@@ -135,7 +135,7 @@ impl ServerWithoutDatabase {
             },
             auth,
             &LimitSettings::default(),
-            api::WebState::new(&WebSettings::default(), true, (address, false)),
+            api::WebState::new(&WebSettings::default(), true, (address, false), None),
             CancellationToken::new(),
         );
         Self {

@@ -6,6 +6,7 @@ use anneal_core::tokens::Encoding;
 use anneal_process::{
     exporter::MetricsExporter,
     http::{self, Readiness},
+    metric_history::MetricHistory,
 };
 use anneal_store::Store;
 use axum::Router;
@@ -72,10 +73,13 @@ pub async fn serve(
         tls,
         addresses,
     } = Listeners::open(&settings, (&auth_settings, &web_settings), &limits, &store)?;
+    let has_page = web_settings.is_on(&auth_settings);
+    let history = has_page.then(|| MetricHistory::new(metrics.clone()));
     let web_state = api::WebState::new(
         &web_settings,
-        web_settings.is_on(&auth_settings),
+        has_page,
         (addresses.http, tls.is_some()),
+        history.clone(),
     );
 
     let share = auth.tenant_share(limits.tenant_share_percent);
@@ -98,6 +102,9 @@ pub async fn serve(
         health.clone(),
         stop.clone(),
     ));
+    if let Some(history) = history {
+        tokio::spawn(background.clone().run_until_cancelled_owned(history.run()));
+    }
     spawn_background_tasks(&background, auth.clone(), tls, &state, store);
     // One task for both listeners: they share the limit.
     let stall = Duration::from_secs(u64::from(limits.stall_seconds));

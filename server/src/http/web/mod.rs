@@ -6,6 +6,7 @@
 //! - `cookie`: the cookie, which holds a session
 //! - `sign_in`: sign-in and sign-out
 //! - `assets`: the stylesheet and the scripts
+//! - `operations`: the operator's page
 //! - `error`: refusals; `headers`: headers of every answer
 //! - `state`: what the routes of pages share
 
@@ -15,6 +16,7 @@ mod csrf;
 mod error;
 mod form;
 mod headers;
+mod operations;
 mod page;
 mod sign_in;
 mod state;
@@ -52,7 +54,7 @@ const SEGMENTS: [&str; 6] = [
 
 /// Every route of the page.
 pub(super) fn routes() -> impl Iterator<Item = &'static WebRoute> {
-    ROUTES.iter()
+    ROUTES.iter().chain(operations::ROUTES)
 }
 
 /// Whether this is the path of a page.
