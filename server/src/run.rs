@@ -1,6 +1,6 @@
 //! Starts and stops the server: binds addresses, serves, and drains.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anneal_core::tokens::Encoding;
 use anneal_process::{
@@ -73,14 +73,6 @@ pub async fn serve(
         tls,
         addresses,
     } = Listeners::open(&settings, (&auth_settings, &web_settings), &limits, &store)?;
-    let has_page = web_settings.is_on(&auth_settings);
-    let history = has_page.then(|| MetricHistory::new(metrics.clone()));
-    let web_state = api::WebState::new(
-        &web_settings,
-        has_page,
-        (addresses.http, tls.is_some()),
-        history.clone(),
-    );
 
     let share = auth.tenant_share(limits.tenant_share_percent);
     let traffic = TrafficLimits::new(current.clone(), auth.accepts_anyone());
@@ -102,9 +94,12 @@ pub async fn serve(
         health.clone(),
         stop.clone(),
     ));
-    if let Some(history) = history {
-        tokio::spawn(background.clone().run_until_cancelled_owned(history.run()));
-    }
+    let web_state = create_web_state(
+        (&web_settings, &auth_settings),
+        (addresses.http, tls.is_some()),
+        &metrics,
+        &background,
+    );
     spawn_background_tasks(&background, auth.clone(), tls, &state, store);
     // One task for both listeners: they share the limit.
     let stall = Duration::from_secs(u64::from(limits.stall_seconds));
@@ -177,6 +172,21 @@ pub async fn serve(
             Ok(())
         }
     }
+}
+
+/// Creates the state of the page. Without the page, no metrics are kept in memory.
+fn create_web_state(
+    (settings, auth): (&WebSettings, &AuthSettings),
+    address: (SocketAddr, bool),
+    metrics: &MetricsExporter,
+    background: &CancellationToken,
+) -> api::WebState {
+    let is_on = settings.is_on(auth);
+    let history = is_on.then(|| MetricHistory::new(metrics.clone()));
+    if let Some(history) = history.clone() {
+        tokio::spawn(background.clone().run_until_cancelled_owned(history.run()));
+    }
+    api::WebState::new(settings, is_on, address, history)
 }
 
 /// Serves the probes on their own port. Without one, returns their routes for the HTTP API to
