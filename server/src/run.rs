@@ -88,12 +88,8 @@ pub async fn serve(
     // Cancelled when the last gRPC call and the last turn have ended. Until then HTTP, the probes
     // and the background tasks go on, also while the server drains.
     let background = CancellationToken::new();
-    tokio::spawn(watch_database(
-        store.clone(),
-        readiness.clone(),
-        health.clone(),
-        stop.clone(),
-    ));
+    let watched = (readiness.clone(), health.clone());
+    tokio::spawn(watch_database(store.clone(), watched, stop.clone()));
     let web_state = create_web_state(
         (&web_settings, &auth_settings),
         (addresses.http, tls.is_some()),

@@ -109,7 +109,7 @@ function followTurn(live) {
         const fold = make("details", "fold");
         const title = make("summary", "", "Call ");
         title.append(make("code", "", event.name ?? ""));
-        fold.append(title, make("pre", "wrap", JSON.stringify(event.input ?? event.arguments ?? {}, null, 2)));
+        fold.append(title, make("pre", "wrap", event.input ?? ""));
         body.append(fold);
         break;
       }
@@ -165,7 +165,7 @@ function watch() {
   listen(talk.dataset.watch, (event) => {
     switch (event.type) {
       case "message_appended":
-        if ((event.message?.id ?? event.message?.messageId ?? Infinity) > newest()) fetchNew();
+        if ((event.message?.id ?? Infinity) > newest()) fetchNew();
         break;
       case "messages_withdrawn":
       case "messages_restored":

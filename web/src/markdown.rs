@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{
+    Alignment, CodeBlockKind, CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html,
+};
 
 /// How much is rendered. A text beyond it is shown as it was written.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +72,7 @@ pub fn to_html(text: &str, limits: MarkdownLimits) -> Html {
 
 /// The text itself, in a `pre` element.
 fn as_written(text: &str) -> Html {
-    Html(format!("<pre>{}</pre>\n", escape(text)))
+    Html(format!("<pre tabindex=\"0\">{}</pre>\n", escape(text)))
 }
 
 fn escape(text: &str) -> String {
@@ -123,6 +125,24 @@ impl Rewriter {
                 classes: Vec::new(),
                 attrs: Vec::new(),
             })),
+            // A cell's alignment would become a style attribute, which the page forbids. Boxes that
+            // scroll can have the focus, so that keys scroll them.
+            Event::Start(Tag::Table(columns)) => {
+                events.push(html_text("<div class=\"scroll\" tabindex=\"0\">"));
+                let columns = vec![Alignment::None; columns.len()];
+                events.push(Event::Start(Tag::Table(columns)));
+            }
+            Event::End(TagEnd::Table) => {
+                events.push(Event::End(TagEnd::Table));
+                events.push(html_text("</div>\n"));
+            }
+            Event::Start(Tag::CodeBlock(kind)) => events.push(begin_code(&kind)),
+            Event::End(TagEnd::CodeBlock) => events.push(html_text("</code></pre>\n")),
+            // A check box would need a label.
+            Event::TaskListMarker(is_done) => {
+                let mark = if is_done { "☑ " } else { "☐ " };
+                events.push(Event::Text(CowStr::Borrowed(mark)));
+            }
             other => events.push(other),
         }
     }
@@ -143,6 +163,25 @@ impl Rewriter {
             events.push(Event::InlineHtml(tag.into()));
         }
     }
+}
+
+/// HTML of this module.
+fn html_text(html: &'static str) -> Event<'static> {
+    Event::InlineHtml(CowStr::Borrowed(html))
+}
+
+/// Begins a block of code, with its language as the class.
+fn begin_code(kind: &CodeBlockKind<'_>) -> Event<'static> {
+    let language = match kind {
+        CodeBlockKind::Fenced(language) => language.split_whitespace().next().unwrap_or_default(),
+        CodeBlockKind::Indented => "",
+    };
+    let class = if language.is_empty() {
+        String::new()
+    } else {
+        format!(" class=\"language-{}\"", escape(language))
+    };
+    Event::InlineHtml(format!("<pre tabindex=\"0\"><code{class}>").into())
 }
 
 /// Whether a link may lead there: http, https and mailto, and no control characters, which browsers
@@ -224,8 +263,8 @@ mod tests {
 
     #[test]
     fn tables_lists_and_code_are_rendered() {
-        assert!(html("| a |\n|---|\n| b |").contains("<table>"));
-        assert!(html("- [x] done").contains("type=\"checkbox\""));
+        assert!(html("| a |\n|--:|\n| b |").contains("<table><thead><tr><th>a"));
+        assert!(html("- [x] done").contains("☑ done"));
         assert!(html("~~gone~~").contains("<del>"));
         let code = html("```rust\nlet a = \"<b>\";\n```");
         assert!(code.contains("<code class=\"language-rust\">"), "{code}");
@@ -241,7 +280,11 @@ mod tests {
     #[test]
     fn deep_nesting_is_shown_as_written() {
         let deep = format!("{} x", ">".repeat(100));
-        assert!(html(&deep).starts_with("<pre>&gt;"), "{}", html(&deep));
+        assert!(
+            html(&deep).starts_with("<pre tabindex=\"0\">&gt;"),
+            "{}",
+            html(&deep)
+        );
         assert!(html(&format!("{} x", "> ".repeat(20))).contains("<blockquote>"));
     }
 
@@ -252,7 +295,11 @@ mod tests {
             ..MarkdownLimits::default()
         };
         let long = "*a* ".repeat(100);
-        assert!(to_html(&long, limits).to_string().starts_with("<pre>*a*"));
+        assert!(
+            to_html(&long, limits)
+                .to_string()
+                .starts_with("<pre tabindex=\"0\">*a*")
+        );
         let references = format!("{}\n\n[a]: https://x/{}", "[a] ".repeat(10), "y".repeat(50));
         let limits = MarkdownLimits {
             output_bytes: 500,
@@ -261,7 +308,7 @@ mod tests {
         assert!(
             to_html(&references, limits)
                 .to_string()
-                .starts_with("<pre>")
+                .starts_with("<pre tabindex=\"0\">")
         );
     }
 }

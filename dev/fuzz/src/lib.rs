@@ -2,6 +2,7 @@
 //! target: its `check` panics if a property is violated, and returns otherwise.
 //!
 //! - `importers`: messages that are read from a file can be stored, and written and read unchanged.
+//! - `markdown`: Markdown becomes HTML of listed elements, attributes and schemes of links.
 //! - `page_tokens`: page tokens and positions from clients are accepted only if they are equivalent
 //!   to issued ones.
 //! - `provider_errors`: a provider's error is classified without contradictions.
@@ -13,6 +14,7 @@
 //! - `messages`: generates unusual messages for the targets above.
 
 pub mod importers;
+pub mod markdown;
 mod messages;
 pub mod page_tokens;
 pub mod provider_errors;

@@ -136,9 +136,9 @@ impl PageClient {
     }
 }
 
-/// The token in the first form of a page.
+/// The token in the head of a page.
 fn csrf_token(body: &str) -> Option<String> {
-    let field = body.split("name=\"csrf\"").nth(1)?;
-    let value = field.split("value=\"").nth(1)?.split('"').next()?;
-    Some(value.to_owned())
+    let (_, rest) = body.split_once("<meta name=\"csrf\" content=\"")?;
+    let (token, _) = rest.split_once('"')?;
+    Some(token.to_owned())
 }

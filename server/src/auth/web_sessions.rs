@@ -177,7 +177,14 @@ impl WebSessions {
         let found = found.filter(|found| !found.time_left().is_zero());
         let found = found.ok_or(AuthError::Unknown)?;
         let caller = Caller::with(found.session.tenant, found.session.verbs);
-        Ok((caller, found.identity()))
+        let Some(bound) = found.session.bound else {
+            return Ok((caller, found.identity()));
+        };
+        // `keys.rs` refuses such a key, too, and says why in the log.
+        if !found.session.has_policies {
+            return Err(AuthError::Unknown.into());
+        }
+        Ok((caller.bound_to(bound), found.identity()))
     }
 
     async fn find(

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use anneal_core::caller::{TenantId, Verbs};
+use anneal_core::caller::{Bound, TenantId, Verbs};
 use uuid::Uuid;
 
-use super::credentials::verbs;
+use super::credentials::{bound, verbs};
 use crate::{Store, connection::row_security::Scope, error::StoreError};
 
 /// Most sessions of one key, or of one subject of a tenant. The oldest ones end.
@@ -42,6 +42,10 @@ pub struct ActiveWebSession {
     pub tenant_name: String,
     /// The verbs of the key as they are now, or of the token.
     pub verbs: Verbs,
+    /// What the key is bound to now. None: nothing, or a token has signed in.
+    pub bound: Option<Bound>,
+    /// Whether policies of the database restrict what this server sees, as `ActiveKey` says.
+    pub has_policies: bool,
     /// The key that has signed in. None: a token has.
     pub key: Option<Uuid>,
     /// The name of the key, or the subject of the token.
@@ -82,10 +86,15 @@ impl Store {
             .fetch_optional(&mut *db)
             .await?;
         db.release().await?;
-        Ok(row.map(|row| ActiveWebSession {
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        Ok(Some(ActiveWebSession {
             tenant: TenantId(row.tenant_id),
             tenant_name: row.tenant_name,
             verbs: verbs(row.verbs),
+            bound: bound(row.bound_kind, row.bound_id.as_deref())?,
+            has_policies: row.has_policies,
             key: row.key_id,
             holder: row.holder,
             ends_in: Duration::from_micros(row.ends_in_us.unsigned_abs()),

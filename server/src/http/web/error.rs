@@ -127,7 +127,7 @@ impl Asked {
             status: problem.status(),
             reason: problem.reason().to_owned(),
             detail: problem.detail().to_owned(),
-            trace_id: String::new(),
+            trace_id: anneal_trace::current_trace_id().unwrap_or_default(),
         };
         (status(problem), Html(page.render().unwrap_or_default())).into_response()
     }

@@ -29,7 +29,7 @@ use tower_http::compression::{
 
 pub(super) use self::error::shape;
 use self::page::WebRoute;
-pub(super) use self::state::WebState;
+pub(crate) use self::state::WebState;
 use super::state::HttpState;
 
 /// Routes that belong to no page.

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use anneal_core::caller::{Caller, Verb};
+use anneal_core::caller::{Bound, Caller, Verb};
 use anneal_web::{
     RenderError,
     layout::{Can, Notice, NoticeKind, Page, Place},
@@ -176,8 +176,13 @@ impl PageContext {
 }
 
 /// What the caller is bound to, in words; empty: nothing.
-fn bound_to(_caller: &Caller) -> String {
-    String::new()
+fn bound_to(caller: &Caller) -> String {
+    match caller.bound() {
+        None => String::new(),
+        Some(Bound::User(id)) => format!("user {}", id.as_str()),
+        Some(Bound::Agent(id)) => format!("agent {}", id.as_str()),
+        Some(Bound::Conversation(id)) => format!("conversation {id}"),
+    }
 }
 
 /// A sentence at the top of the page that follows a form. Its code stands in the address, and never

@@ -6,8 +6,8 @@ use anneal_web::{
     sign_in::SignInPage,
 };
 use axum::{
-    extract::{FromRequestParts, Request, State},
-    http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts},
+    extract::{FromRequestParts, State},
+    http::{Extensions, HeaderValue, StatusCode, Uri, header, request::Parts},
     response::Response,
 };
 use serde::Deserialize;
@@ -18,14 +18,7 @@ use super::{
     form::Form,
     page::{self, NoticeCode, PageContext},
 };
-use crate::{
-    auth::SessionSecret,
-    http::{
-        extractors::{NoParams, QueryParams},
-        problem::Problem,
-        state::HttpState,
-    },
-};
+use crate::http::{extractors::QueryParams, problem::Problem, state::HttpState};
 
 /// The page after the sign-in, if none was asked for.
 const FIRST_PAGE: &str = "/conversations";
@@ -45,6 +38,10 @@ pub(super) struct SignInForm {
     credential: String,
     next: String,
 }
+
+/// The fields of the form that signs out: its token alone.
+#[derive(Deserialize)]
+pub(super) struct NoFields {}
 
 /// The frame of a page that needs no caller.
 pub(super) struct Nobody(PageContext);
@@ -110,7 +107,7 @@ pub(super) async fn sign_in(
 pub(super) async fn sign_out(
     State(state): State<HttpState>,
     RequestExtensions(extensions): RequestExtensions,
-    Form(NoParams {}): Form<NoParams>,
+    Form(NoFields {}): Form<NoFields>,
 ) -> Result<Response, WebError> {
     if let Some(SignedIn(secret)) = extensions.get::<SignedIn>() {
         state.auth.sign_out(secret).await?;
