@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use uuid::Uuid;
 
 use crate::{
     change_arguments::{ChangeArguments, RewindArguments},
@@ -117,6 +118,8 @@ pub(crate) enum KeysAction {
         /// Days until the key expires [default: never]
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..=36_500))]
         days: Option<i32>,
+        #[command(flatten)]
+        bound: BoundArguments,
     },
     /// Lists keys, never their secrets
     List {
@@ -133,6 +136,21 @@ pub(crate) enum KeysAction {
         /// The key's id, or its unique beginning
         key: String,
     },
+}
+
+/// What a key is bound to: at most one of them.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct BoundArguments {
+    /// Bind the key to this user: it sees and creates conversations of the user only
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<String>,
+    /// Bind the key to this agent: it sees and creates conversations of the agent only
+    #[arg(long, value_name = "ID")]
+    pub(crate) agent: Option<String>,
+    /// Bind the key to this conversation: it sees no other one, and creates none
+    #[arg(long, value_name = "ID")]
+    pub(crate) conversation: Option<Uuid>,
 }
 
 #[derive(Debug, Args)]

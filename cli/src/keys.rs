@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anneal_core::caller::{Verb, Verbs};
+use anneal_core::caller::{Bound, BoundId, ConversationId, Verb, Verbs};
 use anneal_server::GeneratedKey;
 use anneal_store::{ListedKey, Micros, NewKey, OwnerConnection};
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use prost_types::Timestamp;
 use uuid::Uuid;
 
 use crate::{
-    command::KeysAction,
+    command::{BoundArguments, KeysAction},
     config::Config,
     find_by_prefix,
     output::{self, OutputFormat},
@@ -29,9 +29,16 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             name,
             verbs,
             days,
+            bound,
         } => {
             let verbs = parse_verbs(&verbs)?;
-            let generated = GeneratedKey::make().context("the system has no random bytes")?;
+            let bound = parse_bound(&bound)?;
+            anyhow::ensure!(
+                bound.is_none() || !verbs.contains(Verb::Operator),
+                "a key that is bound to a user, an agent or a conversation cannot have the verb operator"
+            );
+            let generated =
+                GeneratedKey::make(bound.as_ref()).context("the system has no random bytes")?;
             let (name, tenant) = (name.trim(), tenant.as_str());
             anyhow::ensure!(
                 !name.is_empty() && name.len() <= 128,
@@ -43,6 +50,7 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
                 name,
                 secret_digest: &generated.digest,
                 verbs,
+                bound,
                 days,
             };
             let made = owner.create_key(&key).await?;
@@ -51,8 +59,9 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
                 "there is no tenant {tenant:?}: create it with `anneal tenants create`"
             );
             output::print_note(format_args!(
-                "key {} of tenant {tenant}, for {name}: {verbs}. It cannot be shown again:",
-                generated.id
+                "key {} of tenant {tenant}, for {name}: {verbs}{}. It cannot be shown again:",
+                generated.id,
+                bound_text(bound.as_ref())
             ));
             output::print_line(generated.text);
         }
@@ -90,6 +99,40 @@ fn parse_verbs(names: &[String]) -> anyhow::Result<Verbs> {
         })
     };
     names.iter().map(verb).collect()
+}
+
+fn parse_bound(arguments: &BoundArguments) -> anyhow::Result<Option<Bound>> {
+    let id = |name: &str, text: &str| {
+        BoundId::new(text).with_context(|| format!("--{name} must have 1 to 128 bytes"))
+    };
+    Ok(match arguments {
+        BoundArguments {
+            user: Some(user), ..
+        } => Some(Bound::User(id("user", user)?)),
+        BoundArguments {
+            agent: Some(agent), ..
+        } => Some(Bound::Agent(id("agent", agent)?)),
+        BoundArguments { conversation, .. } => {
+            conversation.map(|id| Bound::Conversation(ConversationId(id)))
+        }
+    })
+}
+
+/// The kind and the id of a binding.
+fn bound_parts(bound: &Bound) -> (&'static str, String) {
+    match bound {
+        Bound::User(id) => ("user", id.as_str().to_owned()),
+        Bound::Agent(id) => ("agent", id.as_str().to_owned()),
+        Bound::Conversation(id) => ("conversation", id.to_string()),
+    }
+}
+
+/// What is said of a key's binding, after its verbs.
+fn bound_text(bound: Option<&Bound>) -> String {
+    bound.map_or_else(String::new, |bound| {
+        let (kind, id) = bound_parts(bound);
+        format!(", bound to {kind} {id}")
+    })
 }
 
 /// The id of the key whose id is, or begins with, this text.
@@ -167,11 +210,16 @@ fn key_json(key: &ListedKey) -> serde_json::Value {
         .filter(|verb| key.verbs.contains(*verb))
         .map(Verb::name)
         .collect();
+    let bound = key.bound.as_ref().map(|bound| {
+        let (kind, id) = bound_parts(bound);
+        serde_json::json!({ kind: id })
+    });
     serde_json::json!({
         "key_id": key.id.to_string(),
         "tenant": key.tenant,
         "name": key.name,
         "verbs": verbs,
+        "bound": bound,
         "created_time": timestamp_text(key.created),
         "expire_time": key.expires.map(timestamp_text),
         "has_expired": key.has_expired,
@@ -180,7 +228,7 @@ fn key_json(key: &ListedKey) -> serde_json::Value {
     })
 }
 
-/// A key on one line: id, tenant, verbs, name, creation, state and last use.
+/// A key on one line: id, tenant, verbs, binding, name, creation, state and last use.
 fn key_line(key: &ListedKey) -> String {
     let state = match (key.revoked, key.expires) {
         (Some(revoked), _) => format!("revoked {}", timestamp_text(revoked)),
@@ -193,10 +241,11 @@ fn key_line(key: &ListedKey) -> String {
         |hour| format!("last used in the hour of {}", timestamp_text(hour)),
     );
     format!(
-        "{}  {}  {}  {}  made {}, {state}, {used}",
+        "{}  {}  {}{}  {}  made {}, {state}, {used}",
         key.id,
         key.tenant,
         key.verbs,
+        bound_text(key.bound.as_ref()),
         key.name,
         timestamp_text(key.created)
     )

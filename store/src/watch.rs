@@ -196,14 +196,33 @@ impl Store {
         &self,
         watched: &[(TenantId, ConversationId)],
     ) -> Result<HashMap<(TenantId, ConversationId), ConversationHead>, StoreError> {
+        let scope = Scope::of(watched.iter().map(|(tenant, _)| *tenant));
+        self.read_heads_in(scope, watched).await
+    }
+
+    /// Reads the head of a conversation. None: the caller has no such conversation.
+    pub async fn read_head(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<Option<ConversationHead>, StoreError> {
+        let key = (caller.tenant(), id);
+        Ok(self
+            .read_heads_in(caller.into(), &[key])
+            .await?
+            .remove(&key))
+    }
+
+    async fn read_heads_in(
+        &self,
+        scope: Scope,
+        watched: &[(TenantId, ConversationId)],
+    ) -> Result<HashMap<(TenantId, ConversationId), ConversationHead>, StoreError> {
         let (tenants, conversations): (Vec<Uuid>, Vec<Uuid>) = watched
             .iter()
             .map(|(tenant, conversation)| (tenant.0, conversation.0))
             .unzip();
-        let mut db = self
-            .reads
-            .checkout(Scope::of(watched.iter().map(|(tenant, _)| *tenant)))
-            .await?;
+        let mut db = self.reads.checkout(scope).await?;
         let rows = sqlx::query_file!("sql/watched_heads.sql", &tenants, &conversations)
             .fetch_all(&mut *db)
             .await?;

@@ -1,6 +1,6 @@
 //! Credentials of callers: channels that send an `authorization` header, tenants, API keys.
 
-use anneal_core::caller::{TenantId, Verb};
+use anneal_core::caller::{Bound, TenantId, Verb};
 use anneal_server::GeneratedKey;
 use anneal_store::{NewKey, OwnerConnection, StoreSettings};
 use tonic::{

@@ -1,7 +1,7 @@
 //! The settings of a new conversation: those of the request, else those of the agent.
 
 use anneal_core::{
-    caller::Caller,
+    caller::{Bound, Caller},
     digest::Digest,
     limits::{ID_BYTES, TITLE_BYTES},
     policy::PolicyOverrides,
@@ -24,12 +24,19 @@ pub(crate) struct PlannedConversation {
     pub(crate) conversation: CountedConversation,
 }
 
-/// The conversation that a request describes, with its agent's settings applied.
+/// The conversation that a request describes, with its agent's settings applied. A caller that is
+/// bound to a user or an agent creates conversations of that user or agent only.
 pub(crate) async fn plan(
     state: &ServerState,
     caller: Caller,
-    ask: pb::CreateConversationRequest,
+    mut ask: pb::CreateConversationRequest,
 ) -> Result<PlannedConversation, Failure> {
+    match caller.bound() {
+        None => {}
+        Some(Bound::User(user)) => fill("user_id", &mut ask.user_id, user.as_str())?,
+        Some(Bound::Agent(agent)) => fill("agent_id", &mut ask.agent_id, agent.as_str())?,
+        Some(Bound::Conversation(_)) => return Err(Failure::CredentialBound),
+    }
     let no_settings = AgentSettings::default();
     let settings = state.settings.get();
     let agent = settings.agents.get(&ask.agent_id).unwrap_or(&no_settings);
@@ -92,6 +99,20 @@ pub(crate) async fn plan(
         .digest(),
         conversation,
     })
+}
+
+/// Fills an empty field with what the caller is bound to. Refuses another value.
+fn fill(name: &'static str, field: &mut String, bound: &str) -> Result<(), Failure> {
+    if field.is_empty() {
+        bound.clone_into(field);
+    }
+    if field == bound {
+        return Ok(());
+    }
+    Err(Failure::invalid(
+        name,
+        "must be empty or what the credential is bound to",
+    ))
 }
 
 /// The encoding of this name, else that of the model, else o200k_base, which is nearest for models

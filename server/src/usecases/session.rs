@@ -1,6 +1,9 @@
 //! Sessions: plans the conversation of a session's scope, and makes the answer.
 
-use anneal_core::caller::Caller;
+use anneal_core::{
+    caller::{Bound, Caller},
+    session_key::ChatType,
+};
 use anneal_proto::{convert::session::ParsedScope, v1 as pb};
 use anneal_store::StoredSession;
 
@@ -19,6 +22,7 @@ pub(crate) async fn plan_conversation(
     scope: &ParsedScope,
     defaults: Option<pb::CreateConversationRequest>,
 ) -> Result<PlannedConversation, Failure> {
+    refuse_scope_of_others(caller, scope)?;
     let mut ask = defaults.unwrap_or_default();
     if !ask.request_id.is_empty() {
         return Err(Failure::invalid(
@@ -39,6 +43,35 @@ pub(crate) async fn plan_conversation(
     conversation_defaults::plan(state, caller, ask)
         .await
         .map_err(|failure| failure.within("defaults"))
+}
+
+/// Refuses the scope of others to a bound caller: a user has direct chats, an agent its own scopes,
+/// and a conversation none. Nothing is read for it, so it discloses nothing.
+fn refuse_scope_of_others(caller: Caller, scope: &ParsedScope) -> Result<(), Failure> {
+    match caller.bound() {
+        None => Ok(()),
+        Some(Bound::Conversation(_)) => Err(Failure::CredentialBound),
+        Some(Bound::User(user)) => {
+            let is_own = scope.resolved.chat_type == ChatType::Direct
+                && scope.resolved.person == user.as_str();
+            is_own.then_some(()).ok_or_else(|| {
+                Failure::invalid(
+                    "scope.sender_id",
+                    "must be the user of a direct chat that the credential is bound to",
+                )
+            })
+        }
+        Some(Bound::Agent(agent)) => {
+            (scope.agent == agent.as_str())
+                .then_some(())
+                .ok_or_else(|| {
+                    Failure::invalid(
+                        "scope.agent_id",
+                        "must be the agent that the credential is bound to",
+                    )
+                })
+        }
+    }
 }
 
 /// The session as protobuf. The conversation may be older than the call, so a caller without the

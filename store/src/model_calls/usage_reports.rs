@@ -89,7 +89,7 @@ impl Store {
         report: &UsageReport,
     ) -> Result<Calibration, StoreError> {
         let fresh = self.put_report(caller, id, report).await?;
-        if report.call != ReportedCall::Answer {
+        if report.call != ReportedCall::Answer || report.source == ReportSource::BoundCaller {
             return Ok(Calibration::default());
         }
         let ratio = if fresh { report.usage.ratio() } else { None };

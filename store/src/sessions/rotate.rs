@@ -65,19 +65,26 @@ async fn rotate_with_retries(
     let key = rotation.key.as_str().as_bytes();
     let derived = |request_id: &str| id_of_names(caller, [b"rotate", key, request_id.as_bytes()]);
     let id = rotation.request_id.map_or_else(Uuid::now_v7, derived);
+    let mut finds_active = false;
     for _ in 0..MAX_TRIES {
         if rotation.request_id.is_some()
             && let Some(session) = find_rotation(db, caller, rotation, id).await?
         {
             return Ok(session);
         }
-        let tried = match find_active(db, caller, rotation.key).await? {
+        let active = find_active(db, caller, rotation.key).await?;
+        finds_active = active.is_some();
+        let tried = match active {
             None => insert_first(db, caller, rotation, id).await?,
             Some(old) => replace_active(db, caller, rotation, old, id).await?,
         };
         if let Some(session) = tried {
             return Ok(session);
         }
+    }
+    // The session is there, but its conversation is not among those that the caller is bound to.
+    if !finds_active && caller.bound().is_some() {
+        return Err(StoreError::NotFound(Entity::Conversation));
     }
     Err(StoreError::SessionMoved)
 }

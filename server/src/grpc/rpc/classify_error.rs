@@ -60,9 +60,10 @@ pub(crate) async fn classify_error(
     if let Some(wording) = verdict.wording {
         likely_overflows::record(&ask.model, verdict.rule, Some(answer.status), wording);
     }
-    // A caller with the verb read alone must not store the window, because a stored window bounds
-    // the contexts of the whole tenant.
-    let may_store_window = !ask.model.is_empty() && caller.may(Verb::Append);
+    // A caller with the verb read alone, or one that is bound, must not store the window, because a
+    // stored window bounds the contexts of the whole tenant.
+    let may_store_window =
+        !ask.model.is_empty() && caller.may(Verb::Append) && caller.bound().is_none();
     if let Some(window) = verdict.limit_tokens.filter(|_| may_store_window) {
         model_calibration::store_window(state, caller, &ask.model, Tokens::new(window)).await;
     }

@@ -1,7 +1,7 @@
 //! ForkConversation.
 
 use anneal_core::{
-    caller::Caller,
+    caller::{Bound, Caller},
     job::JobKind,
     limits::{FORK_MESSAGES, TITLE_BYTES},
     message::MessageId,
@@ -22,6 +22,9 @@ pub(crate) async fn fork_conversation(
     caller: Caller,
     ask: pb::ForkConversationRequest,
 ) -> Result<pb::Conversation, Failure> {
+    if let Some(Bound::Conversation(_)) = caller.bound() {
+        return Err(Failure::CredentialBound);
+    }
     let (title, metadata) = (ask.title.clone(), ask.metadata.clone());
     let fork = parse_fork(ask)?;
     state

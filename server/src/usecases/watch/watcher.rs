@@ -263,13 +263,11 @@ impl<'a> Watcher<'a> {
     }
 
     async fn read_head(&self) -> Result<ConversationHead, Failure> {
-        let key = (self.caller.tenant(), self.id);
         self.store
             .clone()
             .with_deadline(HEADS_TIMEOUT)
-            .read_heads(&[key])
+            .read_head(self.caller, self.id)
             .await?
-            .remove(&key)
             .ok_or_else(not_found)
     }
 

@@ -54,7 +54,7 @@ pub(super) async fn begin(
     body: &CreateBody,
     (key, digest): (Option<&str>, Digest),
 ) -> Result<RunningResponse, ApiError> {
-    let id = key.map_or_else(Uuid::new_v4, |key| id_of_key(caller.caller.tenant(), key));
+    let id = key.map_or_else(Uuid::new_v4, |key| id_of_key(caller.caller, key));
     let mut request_id = response_id(id);
     if key.is_some()
         && let Some(mut record) = Record::find(state, caller, id).await?
@@ -121,9 +121,13 @@ async fn find_point(
     Point::of_response(&mut record).await.map(Some)
 }
 
-/// The response id of a key.
-fn id_of_key(tenant: TenantId, key: &str) -> Uuid {
-    let digest = digest::of_fields([tenant.0.as_bytes().as_slice(), key.as_bytes()]);
+/// The response id of a key. Each user, agent and conversation that credentials are bound to has keys
+/// of its own.
+fn id_of_key(caller: Caller, key: &str) -> Uuid {
+    let tenant = caller.tenant();
+    let bound = caller.bound().map(Bound::setting);
+    let fields = [tenant.0.as_bytes().as_slice(), key.as_bytes()];
+    let digest = digest::of_fields(fields.into_iter().chain(bound.as_deref().map(str::as_bytes)));
     let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
     Uuid::from_bytes(*id)
 }
@@ -315,9 +319,11 @@ mod tests {
     #[test]
     fn a_key_names_one_response_of_its_tenant() {
         let tenant = |number| TenantId(Uuid::from_u128(number));
-        let id = id_of_key(tenant(1), "a");
-        assert_eq!(id, id_of_key(tenant(1), "a"));
-        assert_ne!(id, id_of_key(tenant(2), "a"));
-        assert_ne!(id, id_of_key(tenant(1), "b"));
+        let id = id_of_key(caller(1), "a");
+        assert_eq!(id, id_of_key(caller(1), "a"));
+        assert_ne!(id, id_of_key(caller(2), "a"));
+        assert_ne!(id, id_of_key(caller(1), "b"));
+        let user = BoundId::new("anna").expect("an id");
+        assert_ne!(id, id_of_key(caller(1).bound_to(Bound::User(user)), "a"));
     }
 }
