@@ -32,11 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={file}");
         let path = source.join(file);
         let plain = fs::read(&path)?;
-        let name = file_name(&path)?;
+        let name = file_name(&path)?.to_owned();
         let gzip = target.join(format!("{name}.gz"));
         fs::write(&gzip, compress(&plain)?)?;
         let digest = hex::encode(Sha256::digest(&plain));
         let digest = digest.get(..DIGEST_DIGITS).ok_or("a digest is too short")?;
+        let (gzip, path) = (gzip.to_string_lossy(), path.to_string_lossy());
         writeln!(
             table,
             "Asset {{ name: {name:?}, path: \"/assets/{digest}/{name}\", content_type: {content_type:?}, gzip: include_bytes!({gzip:?}), plain: include_bytes!({path:?}) }},"

@@ -140,7 +140,7 @@ impl Rewriter {
             Event::End(TagEnd::CodeBlock) => events.push(html_text("</code></pre>\n")),
             // A check box would need a label.
             Event::TaskListMarker(is_done) => {
-                let mark = if is_done { "☑ " } else { "☐ " };
+                let mark = if is_done { "☑\u{fe0e} " } else { "☐ " };
                 events.push(Event::Text(CowStr::Borrowed(mark)));
             }
             other => events.push(other),
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn tables_lists_and_code_are_rendered() {
         assert!(html("| a |\n|--:|\n| b |").contains("<table><thead><tr><th>a"));
-        assert!(html("- [x] done").contains("☑ done"));
+        assert!(html("- [x] done").contains("☑\u{fe0e} done"));
         assert!(html("~~gone~~").contains("<del>"));
         let code = html("```rust\nlet a = \"<b>\";\n```");
         assert!(code.contains("<code class=\"language-rust\">"), "{code}");

@@ -116,6 +116,10 @@ pub struct Alternatives {
 
 /// What may be done with a message.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each action is allowed by itself"
+)]
 pub struct Actions {
     /// Its text may be changed.
     pub edit: bool,
