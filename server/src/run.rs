@@ -228,8 +228,7 @@ fn spawn_background_tasks(
 /// answers, and updates the metrics of the connection pools.
 async fn watch_database(
     store: Store,
-    readiness: Readiness,
-    health: HealthReporter,
+    (readiness, health): (Readiness, HealthReporter),
     stop: CancellationToken,
 ) {
     let check = || async {
