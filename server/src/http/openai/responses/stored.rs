@@ -127,7 +127,11 @@ fn id_of_key(caller: Caller, key: &str) -> Uuid {
     let tenant = caller.tenant();
     let bound = caller.bound().map(Bound::setting);
     let fields = [tenant.0.as_bytes().as_slice(), key.as_bytes()];
-    let digest = digest::of_fields(fields.into_iter().chain(bound.as_deref().map(str::as_bytes)));
+    let digest = digest::of_fields(
+        fields
+            .into_iter()
+            .chain(bound.as_deref().map(str::as_bytes)),
+    );
     let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
     Uuid::from_bytes(*id)
 }
