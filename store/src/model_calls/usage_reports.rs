@@ -40,6 +40,9 @@ pub enum ReportedCall {
     Answer,
     /// An answer that was stopped before its end.
     StoppedAnswer,
+    /// An answer that a bound caller reports. What it says of the model would count for the whole
+    /// tenant.
+    AnswerToBound,
     /// To keep the provider's cache warm.
     Ping,
 }
@@ -89,7 +92,7 @@ impl Store {
         report: &UsageReport,
     ) -> Result<Calibration, StoreError> {
         let fresh = self.put_report(caller, id, report).await?;
-        if report.call != ReportedCall::Answer || report.source == ReportSource::BoundCaller {
+        if report.call != ReportedCall::Answer {
             return Ok(Calibration::default());
         }
         let ratio = if fresh { report.usage.ratio() } else { None };

@@ -16,7 +16,7 @@ use crate::{
         insert::{id_of_names, insert_conversation},
         lock_conversation,
     },
-    error::{StoreError, violated},
+    error::{Entity, StoreError, violated},
     rows::{column, encoding_code, json},
 };
 

@@ -13,7 +13,8 @@ use prost::Message as _;
 
 use crate::{failure::Failure, state::ServerState, usecases::usage_report};
 
-/// Records the usage that the provider reported for one model call.
+/// Records the usage that the provider reported for one model call. A bound caller's report does not
+/// calibrate the model, which would change the contexts of the whole tenant.
 pub(crate) async fn report_usage(
     state: &ServerState,
     caller: Caller,
@@ -29,7 +30,11 @@ pub(crate) async fn report_usage(
         model,
         usage: usage(&ask)?,
         stop_reason: None,
-        call: ReportedCall::Answer,
+        call: if caller.bound().is_some() {
+            ReportedCall::AnswerToBound
+        } else {
+            ReportedCall::Answer
+        },
     };
     let calibration = usage_report::store_and_count(&state.store, caller, id, &report).await?;
     Ok(pb::ReportUsageResponse {

@@ -1,6 +1,11 @@
 //! Begins a response that is stored.
 
-use anneal_core::{caller::TenantId, digest, digest::Digest, message::MessageId};
+use anneal_core::{
+    caller::{Bound, Caller},
+    digest,
+    digest::Digest,
+    message::MessageId,
+};
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{NewResponse, PutResponse, StoreError};
 use uuid::Uuid;
@@ -318,11 +323,13 @@ impl Beginning<'_> {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::caller::{BoundId, TenantId};
+
     use super::*;
 
     #[test]
     fn a_key_names_one_response_of_its_tenant() {
-        let tenant = |number| TenantId(Uuid::from_u128(number));
+        let caller = |number| Caller::of(TenantId(Uuid::from_u128(number)));
         let id = id_of_key(caller(1), "a");
         assert_eq!(id, id_of_key(caller(1), "a"));
         assert_ne!(id, id_of_key(caller(2), "a"));
