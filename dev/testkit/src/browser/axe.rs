@@ -61,3 +61,15 @@ impl BrowserPage {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axe_core_is_unchanged() {
+        let sums = include_str!("../../../../tests/vendor/axe-core/SHA256SUMS");
+        let digest = hex::encode(anneal_core::digest::of_content(AXE));
+        assert!(sums.contains(&format!("{digest}  axe.min.js")), "{digest}");
+    }
+}
