@@ -21,7 +21,7 @@ const SLOT_SECONDS: u64 = 600;
 const CALLS_PER_RPC: usize = 5;
 
 /// A call that took long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct SlowCall {
     /// Its RPC.
     pub(crate) rpc: &'static Rpc,

@@ -17,7 +17,7 @@ mod request_body;
 mod response_body;
 
 pub(crate) use self::{
-    accounting::{RequestAccounting, RequestMemory, TenantRates, TrafficLimits},
+    accounting::{RequestAccounting, RequestMemory, TrafficLimits},
     layer::{TrafficLayer, TrafficService},
     metered_io::{Meter, MeteredIo},
     rate::{Rate, RateDebt},
