@@ -41,7 +41,7 @@ const fn rpc_of_tenant(name: &'static str, path: &'static str, verbs: &'static [
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 43] = [
+pub(crate) static RPCS: [Rpc; 45] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
     rpc("fork_conversation", "/anneal.v1.ConversationService/ForkConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
@@ -68,6 +68,8 @@ pub(crate) static RPCS: [Rpc; 43] = [
     rpc("get_context_usage", "/anneal.v1.ContextService/GetContextUsage", &[Verb::Read]),
     rpc("compact", "/anneal.v1.ContextService/Compact", &[Verb::Append]),
     rpc("list_checkpoints", "/anneal.v1.ContextService/ListCheckpoints", &[Verb::Read]),
+    rpc("list_cache_eras", "/anneal.v1.ContextService/ListCacheEras", &[Verb::Read]),
+    rpc("list_token_runs", "/anneal.v1.ContextService/ListTokenRuns", &[Verb::Read]),
     rpc("import_checkpoint", "/anneal.v1.ContextService/ImportCheckpoint", &[Verb::Append]),
     rpc("report_usage", "/anneal.v1.ContextService/ReportUsage", &[Verb::Append]),
     rpc("classify_error", "/anneal.v1.ContextService/ClassifyError", &[Verb::Read]),

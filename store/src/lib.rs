@@ -75,7 +75,7 @@ pub use connection::{
     Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,
     TenantSemaphores, WaitCount, create_database,
 };
-pub use context::{ContextRows, InputTurns};
+pub use context::{CacheEra, ContextRows, EraCalls, EraPage, EraPageAsk, InputTurns};
 pub use conversations::{
     Conversation, ConversationChange, ConversationFilter, ConversationPage, ConversationStatus,
     CountedConversation, ForkOrigin, NewConversation, OpenToolCalls, Separator,
@@ -90,10 +90,10 @@ pub use error::{Entity, MigrationsError, StoreError};
 pub use forks::{ForkAsk, Forked};
 pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
-    Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,
-    MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES, ReadBudget,
-    ShortConversationId, StoredMessage, StoredSummary, TurnCandidate, TurnKey, UncountedMessages,
-    UnsummarizedMessage,
+    Append, AppendSettings, Appended, AppendedMessage, AskedTurn, ContentRead, CountedMessages,
+    Grouping, MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES,
+    ReadBudget, ShortConversationId, StoredMessage, StoredSummary, SummaryOrigin, TokenRun,
+    TokenRunsAsk, TurnCandidate, TurnKey, TurnQuestion, UncountedMessages, UnsummarizedMessage,
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{

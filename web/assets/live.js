@@ -164,6 +164,10 @@ function watch() {
   };
   listen(talk.dataset.watch, (event) => {
     switch (event.type) {
+      case "started":
+        // Stored after the page was made, and before the watch began.
+        if (event.lastMessageId > Number(find("#composer [name=expected_last]")?.value ?? newest())) fetchNew();
+        break;
       case "message_appended":
         if ((event.message?.id ?? Infinity) > newest()) fetchNew();
         break;

@@ -13,6 +13,11 @@ use anneal_web::{
     markdown::{MarkdownLimits, to_html},
     message::{Actions, Alternatives, Media, Message, Part, Role},
     sign_in::SignInPage,
+    what_if::{Controls, Due, WhatIf, WhatIfPage},
+    xray::{
+        BarSegment, Bill, Era, Eras, Job, Jobs, Line, Mark, Original, Provenance, Reported, Run,
+        Strip, Threshold, UsageTable, WindowBar, XrayPage,
+    },
 };
 
 const ANSWER: &str = "## How the cache keeps warm\n\nA provider's cache is **prefix-based**: the \
@@ -37,6 +42,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("turn", conversation(Some(turn())).render()?),
         ("delete", delete().render()?),
         ("error", error().render()?),
+        ("xray", xray().render()?),
+        ("eras", eras().render()?),
+        ("original", original().render()?),
+        ("what-if", what_if().render()?),
     ];
     for (name, html) in pages {
         fs::write(folder.join(format!("{name}.html")), html)?;
@@ -285,5 +294,291 @@ fn error() -> ErrorPage {
         reason: "CONVERSATION_NOT_FOUND".to_owned(),
         detail: "There is no conversation with this id.".to_owned(),
         trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+    }
+}
+
+fn window() -> WindowBar {
+    let segment = |name: &str, class, tokens, messages, x, width| BarSegment {
+        name: name.to_owned(),
+        class,
+        tokens,
+        messages,
+        x,
+        width,
+    };
+    WindowBar {
+        segments: vec![
+            segment("System prompt", "system", 3_100, 0, 0.0, 14.8),
+            segment("Checkpoint summary", "checkpoint", 9_400, 0, 14.8, 44.8),
+            segment("Messages", "tail", 61_240, 212, 59.6, 291.6),
+        ],
+        total: 73_740,
+        window: 200_000,
+        thresholds: vec![
+            Threshold {
+                name: "checkpoint threshold".to_owned(),
+                at: 92_500,
+                x: 440.5,
+            },
+            Threshold {
+                name: "model's window".to_owned(),
+                at: 200_000,
+                x: 952.4,
+            },
+        ],
+        estimated: true,
+        saved: 48_210,
+        pending_saved: 5_100,
+    }
+}
+
+fn strip() -> Strip {
+    let states = [
+        ("checkpoint", "in the checkpoint's summary", 1, 688),
+        (
+            "summary",
+            "large and cool: its summary stands for it",
+            689,
+            720,
+        ),
+        ("original", "not large", 721, 760),
+        ("clipped", "the budget required it", 761, 761),
+        ("withdrawn", "withdrawn", 762, 765),
+        ("repaired", "a tool result without its call", 766, 766),
+        ("dropped", "the budget required it", 767, 790),
+        ("original", "large, and too new for its summary", 791, 900),
+    ];
+    let mut x = 0.0;
+    let runs = states.into_iter().map(|(state, reason, first, last)| {
+        let width = if last - first > 200 {
+            400.0
+        } else {
+            600.0 / 7.0
+        };
+        x += width;
+        Run {
+            first,
+            last,
+            state,
+            reason: reason.to_owned(),
+            tokens: 6_000,
+            original_tokens: 11_000,
+            cool: state == "summary",
+            x: x - width,
+            width,
+            url: format!("/conversations/1/xray/messages/{first}"),
+        }
+    });
+    Strip {
+        runs: runs.collect(),
+        tokens: 73_740,
+        original_tokens: 1_204_112,
+        detail_url: String::new(),
+    }
+}
+
+fn usage() -> UsageTable {
+    let bill = |name, sent, cached, units, breaks| Bill {
+        name,
+        sent,
+        cached,
+        units,
+        breaks,
+    };
+    UsageTable {
+        bills: vec![
+            bill("Whole history", 214_880_120, 208_110_000, 29_212_600.0, 1),
+            bill("Strict cooling", 31_400_200, 22_100_000, 13_835_250.4, 88),
+            bill("Stepped cooling", 33_912_870, 30_900_112, 6_856_000.2, 14),
+        ],
+        reported: Some(Reported {
+            calls: 412,
+            input: 33_100_240,
+            cached: 29_870_110,
+            written: 2_410_000,
+            output: 610_334,
+            cold: 3,
+            cold_by_us: 14,
+        }),
+        summaries: 61,
+        checkpoints: 4,
+        summary_read: 810_000,
+        summary_written: 41_200,
+        health: "Summaries can be made.".to_owned(),
+    }
+}
+
+fn era(number: i64, paid: Option<bool>) -> Era {
+    Era {
+        number,
+        cause: "large messages became summaries".to_owned(),
+        at: 800,
+        broken_at: 689,
+        boundary: 688,
+        rewritten: 41_200,
+        saved_per_call: 3_900,
+        pays_after: paid.map(|_| 122),
+        paid,
+        calls: 140,
+        input: 9_800_100,
+        cached: 9_100_400,
+        written: 610_000,
+        expected: 9_204_000,
+        output: 88_000,
+        cold: 1,
+        model: "claude-sonnet-4-5".to_owned(),
+        time: time(),
+    }
+}
+
+fn eras() -> Eras {
+    Eras {
+        eras: vec![era(14, Some(true)), era(13, Some(false)), era(11, None)],
+        next_url: "/x".to_owned(),
+    }
+}
+
+fn xray() -> XrayPage {
+    let mark = |last, valid, void| Mark {
+        last,
+        kind: "written by a model".to_owned(),
+        valid,
+        void,
+        time: time(),
+        url: "/x".to_owned(),
+    };
+    XrayPage {
+        page: page("X-ray", Place::Xray),
+        row: row(1, "Port the parser to nom 8"),
+        window: window(),
+        strip: strip(),
+        repairs: vec!["Message 766: a tool result without a call was left out".to_owned()],
+        eras_url: "/eras.html".to_owned(),
+        timeline: vec![
+            mark(210, true, false),
+            mark(455, true, true),
+            mark(688, true, false),
+        ],
+        usage: usage(),
+        jobs: Some(Jobs {
+            jobs: vec![Job {
+                kind: "summarize_messages".to_owned(),
+                state: "dead".to_owned(),
+                attempts: 8,
+                due: time(),
+                error: "the model refused the key (HTTP 401)".to_owned(),
+                worker: String::new(),
+            }],
+            can_requeue: true,
+        }),
+        policy: vec![
+            ("profile".to_owned(), "agents".to_owned()),
+            ("token_threshold".to_owned(), "80000".to_owned()),
+        ],
+    }
+}
+
+fn original() -> Original {
+    let lines = [
+        ("error[E0308]: mismatched types", true),
+        ("  --> src/parser.rs:88:17", true),
+        ("   |     expected `&str`, found `String`", false),
+    ];
+    Original {
+        message: Message {
+            id: 700,
+            role: Role::Tool,
+            parts: vec![Part::Text("…".to_owned())],
+            time: time(),
+            turn: 41,
+            tokens: Tokens {
+                value: 11_400,
+                estimated: false,
+            },
+            version: 1,
+            stopped: false,
+            text_bytes: 41_000,
+            cut: true,
+            alternatives: None,
+            actions: Actions {
+                edit: false,
+                regenerate: false,
+                fork: false,
+                withdraw: false,
+            },
+        },
+        summary: Some(Provenance {
+            kind: "extracted".to_owned(),
+            model: "extractive-2".to_owned(),
+            prompt_version: 2,
+            digest: "9f3a".repeat(16),
+            tokens: 310,
+            source_tokens: 11_400,
+            input_tokens: 0,
+            output_tokens: 0,
+            calls: 0,
+            duration_ms: 12,
+            time: time(),
+            range: (700, 700),
+            generation: 0,
+            trigger: String::new(),
+            focus: String::new(),
+            text: "error[E0308]: mismatched types\n  --> src/parser.rs:88:17".to_owned(),
+        }),
+        summary_text: String::new(),
+        lines: lines
+            .map(|(text, kept)| Line {
+                text: text.to_owned(),
+                kept,
+            })
+            .to_vec(),
+        left_out_bytes: 39_100,
+        clipped: vec![(12_000, 20_000)],
+    }
+}
+
+fn what_if() -> WhatIfPage {
+    WhatIfPage {
+        page: page("What if", Place::Xray),
+        row: row(1, "Port the parser to nom 8"),
+        controls: Controls {
+            profile: "agents".to_owned(),
+            token_threshold: "100".to_owned(),
+            max_message_count: String::new(),
+            keep_recent: "20000 tokens".to_owned(),
+            large_message_threshold: String::new(),
+            hot_zone_radius: String::new(),
+            hot_zone_calls: String::new(),
+            cooling: "stepped".to_owned(),
+            budget: String::new(),
+            format: "anthropic".to_owned(),
+            model: String::new(),
+            models: vec!["claude-sonnet-4-5".to_owned()],
+            errors: vec![(
+                "token_threshold".to_owned(),
+                "must be at least 30000".to_owned(),
+            )],
+        },
+        result: WhatIf {
+            window: window(),
+            strip: strip(),
+            usage: usage(),
+            due: Some(Due {
+                last: 820,
+                trigger: "tokens".to_owned(),
+                before: 70_000,
+                kept: 20_000,
+                summarized_messages: 132,
+                kept_messages: 80,
+            }),
+            cache_break: Some(era(15, Some(false))),
+            refusal: Some("token_threshold must be at least 30000".to_owned()),
+            differs: vec![(
+                "cooling".to_owned(),
+                "strict".to_owned(),
+                "stepped".to_owned(),
+            )],
+        },
+        etag: "7".to_owned(),
     }
 }

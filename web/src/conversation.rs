@@ -2,9 +2,15 @@
 
 use askama::Template;
 
-use crate::{conversations::Row, format::Time, layout::Page, message::Message, render::renders};
+use crate::{
+    conversations::Row,
+    format::Time,
+    layout::Page,
+    message::{Message, MessagePiece},
+    render::renders,
+};
 
-renders!(ConversationPage, Entries);
+renders!(ConversationPage, Entries, MessagePage);
 
 /// A conversation.
 #[derive(Debug, Clone, Template)]
@@ -44,6 +50,16 @@ pub struct Entries {
     pub older_url: String,
     /// Oldest first.
     pub entries: Vec<Entry>,
+}
+
+/// A piece of a long message as a page of its own.
+#[derive(Debug, Clone, Template)]
+#[template(path = "conversation/message.html")]
+pub struct MessagePage {
+    /// The frame.
+    pub page: Page,
+    /// The piece.
+    pub piece: MessagePiece,
 }
 
 /// A turn whose answer is being generated.

@@ -94,3 +94,30 @@ pub struct Due {
     /// Messages that stay.
     pub kept_messages: i64,
 }
+
+impl WhatIfPage {
+    /// The shipped profiles.
+    #[expect(clippy::unused_self, reason = "templates call methods of the page")]
+    const fn profiles(&self) -> [&'static str; 6] {
+        [
+            "default", "agents", "zeroclaw", "claw0", "ai-panel", "openclaw",
+        ]
+    }
+
+    /// The formats of providers, as forms send them and as people know them.
+    #[expect(clippy::unused_self, reason = "templates call methods of the page")]
+    const fn formats(&self) -> [(&'static str, &'static str); 3] {
+        [
+            ("openai", "OpenAI chat"),
+            ("anthropic", "Anthropic messages"),
+            ("gemini", "Gemini contents"),
+        ]
+    }
+
+    /// Why a control is refused; empty: it is not.
+    fn error(&self, control: &str) -> &str {
+        let errors = self.controls.errors.iter();
+        let mut found = errors.filter(|(name, _)| name == control);
+        found.next().map_or("", |(_, text)| text)
+    }
+}

@@ -2,7 +2,13 @@
 
 use askama::Template;
 
-use crate::{conversations::Row, format::Time, layout::Page, message::Message, render::renders};
+use crate::{
+    conversations::Row,
+    format::{self, Time, number},
+    layout::Page,
+    message::Message,
+    render::renders,
+};
 
 renders!(
     XrayPage,
@@ -11,8 +17,7 @@ renders!(
     PointInTime,
     Original,
     Provenance,
-    Eras,
-    Jobs
+    Eras
 );
 
 /// The X-ray of a conversation's context.
@@ -337,8 +342,7 @@ pub struct Reported {
 }
 
 /// Jobs of a conversation.
-#[derive(Debug, Clone, Template)]
-#[template(path = "xray/jobs.html")]
+#[derive(Debug, Clone)]
 pub struct Jobs {
     /// The jobs.
     pub jobs: Vec<Job>,
@@ -361,4 +365,163 @@ pub struct Job {
     pub error: String,
     /// The worker that runs it; empty: none.
     pub worker: String,
+}
+
+/// A place or a size in a drawing, short: a hundredth of a unit is less than a pixel.
+fn short(value: f32) -> String {
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0');
+    text.trim_end_matches('.').to_owned()
+}
+
+/// The states of messages, in the order of the legend, and their names.
+const STATES: [(&str, &str); 8] = [
+    ("original", "as stored"),
+    ("summary", "as its summary"),
+    ("checkpoint", "in the checkpoint"),
+    ("separated", "before the separator"),
+    ("clipped", "clipped"),
+    ("dropped", "left out"),
+    ("repaired", "repaired"),
+    ("withdrawn", "withdrawn"),
+];
+
+impl XrayPage {
+    /// The newest message; 0: there is none.
+    fn last_message(&self) -> i64 {
+        self.strip.runs.last().map_or(0, |run| run.last)
+    }
+
+    /// What a job does.
+    #[expect(clippy::unused_self, reason = "templates call methods of the page")]
+    fn job_name(&self, job: &Job) -> String {
+        match job.kind.as_str() {
+            "count_tokens" => "Count tokens".to_owned(),
+            "checkpoint" => "Make a checkpoint".to_owned(),
+            "summarize_messages" => "Summarize messages".to_owned(),
+            other => other.to_owned(),
+        }
+    }
+}
+
+impl WindowBar {
+    /// How much of the window is used.
+    fn share(&self) -> String {
+        let share = self.total as f64 * 100.0 / self.window.max(1) as f64;
+        if share < 10.0 {
+            format!("{share:.1} %")
+        } else {
+            format!("{share:.0} %")
+        }
+    }
+
+    /// The bar as a sentence, for those who do not see it.
+    fn words(&self) -> String {
+        let segments = self
+            .segments
+            .iter()
+            .map(|it| format!("{}: {} tokens", it.name, number(it.tokens)));
+        let marks = self
+            .thresholds
+            .iter()
+            .map(|it| format!("{} at {}", it.name, number(it.at)));
+        segments.chain(marks).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl BarSegment {
+    fn place(&self) -> String {
+        short(self.x)
+    }
+
+    fn extent(&self) -> String {
+        short(self.width)
+    }
+}
+
+impl Threshold {
+    fn place(&self) -> String {
+        short(self.x)
+    }
+}
+
+impl Strip {
+    /// The states that occur, for the legend.
+    fn states(&self) -> Vec<(&'static str, &'static str)> {
+        let occurs = |state: &str| self.runs.iter().any(|run| run.state == state);
+        STATES.into_iter().filter(|it| occurs(it.0)).collect()
+    }
+}
+
+impl Run {
+    fn place(&self) -> String {
+        short(self.x)
+    }
+
+    fn extent(&self) -> String {
+        short(self.width)
+    }
+
+    /// The state in words.
+    fn state_name(&self) -> &'static str {
+        let named = STATES.into_iter().find(|it| it.0 == self.state);
+        named.map_or(self.state, |(_, name)| name)
+    }
+
+    /// Its messages.
+    fn range(&self) -> String {
+        if self.first == self.last {
+            self.first.to_string()
+        } else {
+            format!("{} to {}", self.first, self.last)
+        }
+    }
+
+    /// The run as a sentence.
+    fn words(&self) -> String {
+        let tokens = if self.tokens == self.original_tokens {
+            format!("{} tokens", number(self.tokens))
+        } else {
+            let stored = number(self.original_tokens);
+            format!("{} tokens of {stored}", number(self.tokens))
+        };
+        let (range, state) = (self.range(), self.state_name());
+        if self.reason.is_empty() {
+            format!("{range}: {state}, {tokens}")
+        } else {
+            format!("{range}: {state} ({}), {tokens}", self.reason)
+        }
+    }
+}
+
+impl Original {
+    /// Bytes that the summary leaves out.
+    fn left_out(&self) -> String {
+        format::bytes(self.left_out_bytes.unsigned_abs())
+    }
+}
+
+impl Provenance {
+    /// How long it took.
+    fn took(&self) -> String {
+        format::duration_ms(self.duration_ms.unsigned_abs())
+    }
+}
+
+impl Era {
+    /// Whether the rewriting has paid.
+    fn payment(&self) -> String {
+        match (self.pays_after, self.paid) {
+            (Some(calls), Some(true)) => format!("yes, after {}", number(calls)),
+            (Some(calls), _) => format!("not yet: after {}", number(calls)),
+            (None, _) => "saves nothing".to_owned(),
+        }
+    }
+}
+
+impl Bill {
+    /// The price in units of an input token.
+    pub(crate) fn billed(&self) -> String {
+        number(self.units.round() as i64)
+    }
 }

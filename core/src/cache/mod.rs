@@ -20,6 +20,14 @@ pub(crate) use rules::{KNOWN_CACHES, known_kind};
 
 use crate::{digest::Digest, tokens::Tokens};
 
+/// Number of calls after which a break of the cache has paid: each saves `saved` tokens, and
+/// `rewritten` tokens were written to the cache again. `rho`: [`crate::model::Prices::rho`]. None:
+/// nothing is saved.
+pub fn pays_back_after(rho: f64, rewritten: Tokens, saved: Tokens) -> Option<u64> {
+    (saved > Tokens::ZERO)
+        .then(|| (rho * rewritten.get() as f64 / saved.get() as f64).ceil() as u64)
+}
+
 /// How long the provider should keep what is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

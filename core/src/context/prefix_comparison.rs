@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     boundary::Boundary,
-    cache::{CacheAsk, CacheKind, CacheRetention, CacheTtl, RequestIdentity},
+    cache::{CacheAsk, CacheKind, CacheRetention, CacheTtl, RequestIdentity, pays_back_after},
     digest::Digest,
     message::{MessageId, Part, Role},
     tokens::Tokens,
@@ -177,8 +177,7 @@ pub(super) fn compare(
             at: broken_at,
             rewritten,
             saved,
-            pays_back_after: (saved > Tokens::ZERO)
-                .then(|| (input.rho * rewritten.get() as f64 / saved.get() as f64).ceil() as u64),
+            pays_back_after: pays_back_after(input.rho, rewritten, saved),
         }),
         cached: cache.cached,
         new_version: starts_version.then(|| {

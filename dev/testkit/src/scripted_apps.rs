@@ -1,8 +1,9 @@
 //! Apps whose server answers chat turns with a scripted model.
 
+use anneal_core::model::Models;
 use anneal_llm::{
     ModelAccess,
-    provider::{MediaRule, MediaSettings},
+    provider::{MediaRule, MediaSettings, Providers},
 };
 
 use crate::{
@@ -41,10 +42,20 @@ impl TestApp {
     /// An app that calls this model with timeouts of an hour, so that a timeout never ends a call
     /// of the test.
     pub async fn with_scripted_model_without_timeouts(model: &ScriptedModel) -> Self {
-        let (mut providers, models) = model.settings(&[MODEL]);
-        for provider in providers.values_mut() {
-            (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (3_600_000, 3_600_000);
-        }
-        Self::with_models((providers, models), MODEL).await
+        Self::with_models(without_timeouts(model), MODEL).await
     }
+
+    /// An app with a page that needs no sign-in, which calls this model with timeouts of an hour.
+    pub async fn with_open_page_and_scripted_model(model: &ScriptedModel) -> Self {
+        Self::with_open_page(without_timeouts(model), MODEL).await
+    }
+}
+
+/// Settings with which a timeout never ends a call of the test.
+fn without_timeouts(model: &ScriptedModel) -> (Providers, Models) {
+    let (mut providers, models) = model.settings(&[MODEL]);
+    for provider in providers.values_mut() {
+        (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (3_600_000, 3_600_000);
+    }
+    (providers, models)
 }

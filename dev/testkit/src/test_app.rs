@@ -276,6 +276,19 @@ impl TestApp {
         Self::start_on(self.url.clone(), session, options).await
     }
 
+    /// An app whose page needs no sign-in, as that of `anneal dev`, and whose server calls these
+    /// models.
+    pub async fn with_open_page(settings: (Providers, Models), default: &str) -> Self {
+        let (session, options) =
+            ServerOptions::with_models(settings, default, &ModelAccess::default());
+        let web = WebSettings {
+            enabled: Some(true),
+            ..WebSettings::default()
+        };
+        let options = ServerOptions { web, ..options };
+        Self::start_on(create_test_database().await, session, options).await
+    }
+
     /// An app whose callers need a credential, and whose page has these settings.
     pub async fn with_page(auth: AuthSettings, web: WebSettings) -> Self {
         let options = ServerOptions {

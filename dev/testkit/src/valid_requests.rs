@@ -143,6 +143,8 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
             request_id: request_id()
         }),
         "ListCheckpoints" => ask!(ListCheckpointsRequest {}),
+        "ListCacheEras" => ask!(ListCacheErasRequest {}),
+        "ListTokenRuns" => ask!(ListTokenRunsRequest {}),
         "ImportCheckpoint" => ask!(ImportCheckpointRequest {
             last_message_id: 1,
             summary: "so far".into()

@@ -227,12 +227,8 @@ impl WebSessions {
             return;
         }
         // A failure is not the page's: the next visit tries again.
-        if self
-            .store
-            .extend_web_session(digest, self.idle)
-            .await
-            .is_ok()
-        {
+        let extended = self.store.extend_web_session(digest, self.idle).await;
+        if matches!(extended, Ok(true)) {
             self.cache.forget(&digest).await;
         }
     }

@@ -289,6 +289,20 @@ impl ContextService for GrpcServices {
         run_and_encode!(self, request, list_checkpoints)
     }
 
+    async fn list_cache_eras(
+        &self,
+        request: Request<pb::ListCacheErasRequest>,
+    ) -> Result<Response<pb::ListCacheErasResponse>, Status> {
+        run!(self, request, list_cache_eras)
+    }
+
+    async fn list_token_runs(
+        &self,
+        request: Request<pb::ListTokenRunsRequest>,
+    ) -> Result<Response<pb::ListTokenRunsResponse>, Status> {
+        run!(self, request, list_token_runs)
+    }
+
     async fn import_checkpoint(
         &self,
         request: Request<pb::ImportCheckpointRequest>,

@@ -270,7 +270,7 @@ const PROMPT_MESSAGES: i64 = 2;
 
 /// Loads the messages of a turn's prompt, of which the first has this id. Fails if the message
 /// belongs to no turn, but to an append: the message id comes from the client.
-async fn load_prompt(
+pub(super) async fn load_prompt(
     http_caller: &HttpCaller,
     session: ConversationId,
     request_id: &str,
@@ -377,7 +377,7 @@ async fn create_session(
 }
 
 /// The events of a turn as server-sent events.
-fn sse_response(turn_stream: TurnStream) -> Response {
+pub(super) fn sse_response(turn_stream: TurnStream) -> Response {
     sse::response(stream::unfold(turn_stream, |mut turn_stream| async {
         let event = match turn_stream.next().await? {
             (Some(id), event) => Event::default().id(id).json_data(event),

@@ -8,7 +8,7 @@ use axum::{
     http::HeaderMap,
     response::{Response, sse::Event},
 };
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 use utoipa::{IntoParams, ToSchema};
@@ -197,12 +197,18 @@ pub(super) async fn events(
         after_message_id: query.after,
         without_content: query.without_content,
     };
-    let mut watch_events = http_caller
+    let watch_events = http_caller
         .services
         .watch_conversation(http_caller.request(ask))
         .await?
         .into_inner();
-    // An error before the first event becomes an HTTP status.
+    response(watch_events).await
+}
+
+/// The events of a watch as server-sent events. An error before the first event is the answer.
+pub(super) async fn response(
+    mut watch_events: impl Stream<Item = Result<pb::ConversationEvent, Status>> + Send + Unpin + 'static,
+) -> Result<Response, Problem> {
     let first = watch_events.try_next().await?;
     let watch_events = stream::iter(first.map(Ok)).chain(watch_events);
     let events =

@@ -65,10 +65,9 @@ pub(super) async fn list_sessions(
         status: query
             .status
             .map_or(0, |status| pb::ConversationStatus::from(status).into()),
-        title_prefix: String::new(),
         page_size: query.page_size.unwrap_or_default(),
         page_token: query.page_token.unwrap_or_default(),
-        forked_from_conversation_id: String::new(),
+        ..pb::ListConversationsRequest::default()
     };
     let found = http_caller
         .services

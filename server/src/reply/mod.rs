@@ -35,12 +35,24 @@ pub(crate) const fn summary_kind(kind: SummaryKind) -> pb::SummaryKind {
 }
 
 fn summary(summary: StoredSummary) -> pb::MessageSummary {
-    pb::MessageSummary {
+    let answer = pb::MessageSummary {
         text: summary.text,
         tokens: summary.tokens.get(),
         kind: summary_kind(summary.kind).into(),
         model: summary.model,
         created_time: Some(timestamp(summary.created)),
+        ..pb::MessageSummary::default()
+    };
+    let Some(origin) = summary.origin else {
+        return answer;
+    };
+    pb::MessageSummary {
+        prompt_version: origin.prompt_version,
+        input_tokens: origin.input.get(),
+        output_tokens: origin.output.get(),
+        duration_ms: origin.duration_ms,
+        source_digest: origin.source_digest,
+        ..answer
     }
 }
 

@@ -19,6 +19,14 @@ const LISTED_LAG_SECONDS: i32 = 120;
 /// (`docs/decisions/0030-lists-reach-two-minutes-back.md`).
 pub(crate) const LISTING_STEP_SECONDS: i32 = 20;
 
+/// Among how many of the newest conversations pinned ones are looked for. There is no index of
+/// pinned conversations: one on `ai_conversation` would be built under a lock for which appends
+/// wait.
+const PINNED_SCAN: i64 = 10_000;
+
+/// Most pinned conversations that are listed.
+const PINNED_LIMIT: i64 = 50;
+
 /// Which conversations to list; None means any.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationFilter {
@@ -30,6 +38,8 @@ pub struct ConversationFilter {
     pub status: Option<ConversationStatus>,
     /// Only conversations whose title starts with this text.
     pub title_prefix: Option<String>,
+    /// Only conversations whose title contains this text, in upper or lower case.
+    pub title_contains: Option<String>,
     /// Only conversations after this position: last activity and id of the previous page's last
     /// entry.
     pub after: Option<(Micros, ConversationId)>,
@@ -82,6 +92,7 @@ impl Store {
                     filter.after.map(|(_, id)| id.0),
                     filter.limit + 1,
                     LISTED_LAG_SECONDS,
+                    filter.title_contains,
                 )
                 .fetch_all(&mut *db)
                 .await?
@@ -104,5 +115,40 @@ impl Store {
         };
         db.release().await?;
         ConversationPage::of(rows, filter.limit)
+    }
+
+    /// Lists the pinned conversations among the newest [`PINNED_SCAN`] of the tenant, or of the
+    /// user that the filter names: at most [`PINNED_LIMIT`], newest activity first. The filter's
+    /// position and limit do not count.
+    pub async fn list_pinned_conversations(
+        &self,
+        caller: Caller,
+        filter: &ConversationFilter,
+    ) -> Result<ConversationPage, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        macro_rules! pinned {
+            ($file:literal $(, $whose:expr)*) => {
+                sqlx::query_file_as!(
+                    ConversationRow,
+                    $file,
+                    caller.tenant().0,
+                    $($whose,)*
+                    filter.agent_id,
+                    filter.status.map(ConversationStatus::code),
+                    filter.title_prefix,
+                    filter.title_contains,
+                    PINNED_SCAN,
+                    PINNED_LIMIT,
+                )
+                .fetch_all(&mut *db)
+                .await?
+            };
+        }
+        let rows = match &filter.user_id {
+            None => pinned!("sql/list_pinned_conversations.sql"),
+            Some(user) => pinned!("sql/list_pinned_conversations_of_user.sql", user),
+        };
+        db.release().await?;
+        ConversationPage::of(rows, PINNED_LIMIT)
     }
 }

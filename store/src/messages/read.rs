@@ -72,6 +72,23 @@ pub struct StoredSummary {
     pub model: String,
     /// Time at which the summary was stored.
     pub created: Micros,
+    /// What it was made from, and at which cost. None: it was not read.
+    pub origin: Option<SummaryOrigin>,
+}
+
+/// What a message's summary was made from, and at which cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryOrigin {
+    /// Version of the model's prompt, or of the built-in summarizer's rules.
+    pub prompt_version: i32,
+    /// Tokens that models read.
+    pub input: Tokens,
+    /// Tokens that models wrote.
+    pub output: Tokens,
+    /// How long it took, in milliseconds.
+    pub duration_ms: i64,
+    /// SHA-256 of the content.
+    pub source_digest: Vec<u8>,
 }
 
 /// Which messages to list.
@@ -134,6 +151,7 @@ impl TryFrom<MessageRow> for StoredMessage {
             kind: kind_from_code(row.summary_kind.unwrap_or(0)),
             model: row.summary_model.unwrap_or_default(),
             created: Micros(row.summary_us.unwrap_or(0)),
+            origin: None,
         });
         Ok(Self {
             id: MessageId(row.message_id),
@@ -299,12 +317,54 @@ impl Store {
         )
         .fetch_optional(&mut *db)
         .await?;
+        let has_summary = row.as_ref().is_some_and(|row| row.summary.is_some());
+        let origin = if has_summary {
+            find_summary_origin(&mut db, caller, id, message).await?
+        } else {
+            None
+        };
         db.release().await?;
         let row = row
             .ok_or(StoreError::NotFound(Entity::Message))?
             .standing()?;
-        ContentRead::parse(budget, row_bytes(1, row.bytes), || row.try_into()).await
+        let row_content_bytes = row.bytes;
+        let parse = move || {
+            let mut message = StoredMessage::try_from(row)?;
+            if let Some(summary) = &mut message.summary {
+                summary.origin = origin;
+            }
+            Ok(message)
+        };
+        ContentRead::parse(budget, row_bytes(1, row_content_bytes), parse).await
     }
+}
+
+/// Reads what a message's summary was made from. None: it has none any more.
+async fn find_summary_origin(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    message: MessageId,
+) -> Result<Option<SummaryOrigin>, StoreError> {
+    let row = sqlx::query!(
+        r#"select coalesce(summary_prompt, 0) as "prompt!", coalesce(summary_input_tokens, 0) as "input!",
+               coalesce(summary_output_tokens, 0) as "output!", coalesce(summary_duration_ms, 0) as "duration_ms!",
+               content_digest
+           from ai_message
+           where tenant_id = $1 and conversation_id = $2 and message_id = $3 and summary_tokens is not null"#,
+        caller.tenant().0,
+        id.0,
+        message.0,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| SummaryOrigin {
+        prompt_version: row.prompt,
+        input: tokens(row.input),
+        output: tokens(row.output),
+        duration_ms: row.duration_ms,
+        source_digest: row.content_digest,
+    }))
 }
 
 /// Which messages a conversation has, for pages of those that stand.

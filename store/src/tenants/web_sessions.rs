@@ -102,14 +102,14 @@ impl Store {
     }
 
     /// Lets a session last `idle` from now, if less than half of that is left of it. It never lasts
-    /// longer than its sign-in allowed.
+    /// longer than its sign-in allowed. Returns whether it lasts longer now.
     pub async fn extend_web_session(
         &self,
         digest: [u8; 32],
         idle: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(Scope::Nobody).await?;
-        sqlx::query!(
+        let extended = sqlx::query!(
             "update web_session
              set expires_ts = least(now() + $2::double precision * interval '1 second', ends_ts)
              where session_digest = $1 and expires_ts > now()
@@ -119,7 +119,8 @@ impl Store {
         )
         .execute(&mut *db)
         .await?;
-        db.release().await
+        db.release().await?;
+        Ok(extended.rows_affected() == 1)
     }
 
     /// Deletes a session, if it exists.

@@ -9,6 +9,7 @@
 //! - `openai`: the doors of OpenAI's protocol
 //! - `sdks`: the model of the tests that run SDKs in other languages
 //! - `ui`: the door of the AI SDK
+//! - `web`: the pages, without a browser
 //! - `watch`: watches, which stream the events of a conversation
 
 mod changes;
@@ -21,3 +22,4 @@ mod openai;
 mod sdks;
 mod ui;
 mod watch;
+mod web;

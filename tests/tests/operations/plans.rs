@@ -199,6 +199,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "77777",
             "null"
         ),
+        statement!("find_turn_question", tenant(), conversation(), "'r'"),
         statement!(
             "question_messages",
             tenant(),

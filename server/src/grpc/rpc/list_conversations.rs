@@ -34,6 +34,13 @@ pub(crate) async fn list_conversations(
     if !ask.forked_from_conversation_id.is_empty() {
         fields.push(ask.forked_from_conversation_id.as_str());
     }
+    if !ask.title_contains.is_empty() {
+        fields.extend(["title contains", ask.title_contains.as_str()]);
+    }
+    // This list has no second page, so no token of another list may belong to it.
+    if ask.pinned_only {
+        fields.push("pinned");
+    }
     let scope = TokenScope::of(caller, &fields);
     let after = scope.parse::<(i64, uuid::Uuid)>(&ask.page_token)?;
     if after.is_some_and(|(activity, _)| !paging::VALID_TIMES.contains(&activity)) {
@@ -49,18 +56,21 @@ pub(crate) async fn list_conversations(
         user_id: non_empty("user_id", ask.user_id, ID_BYTES)?,
         status: status_filter(ask.status)?,
         title_prefix: non_empty("title_prefix", ask.title_prefix, TITLE_BYTES)?,
+        title_contains: non_empty("title_contains", ask.title_contains, TITLE_BYTES)?,
         after: after.map(|(activity, id)| (Micros(activity), ConversationId(id))),
         limit,
     };
     let store = &state.store;
     let found = match source {
+        None if ask.pinned_only => store.list_pinned_conversations(caller, &filter).await?,
         None => store.list_conversations(caller, &filter).await?,
         Some(source) => {
             let (after, limit) = (filter.after, filter.limit);
             store.list_forks(caller, source, after, limit).await?
         }
     };
-    let last = found.conversations.last().filter(|_| found.more);
+    let last = found.conversations.last();
+    let last = last.filter(|_| found.more && !ask.pinned_only);
     let next_page_token = last
         .map(|last| {
             let time = match source {
@@ -88,8 +98,13 @@ fn parse_source(ask: &pb::ListConversationsRequest) -> Result<Option<Conversatio
         return Ok(None);
     }
     let source = parse::conversation_id_in(FIELD, &ask.forked_from_conversation_id)?;
-    let texts = [&ask.agent_id, &ask.user_id, &ask.title_prefix];
-    if ask.status != 0 || texts.into_iter().any(|text| !text.is_empty()) {
+    let texts = [
+        &ask.agent_id,
+        &ask.user_id,
+        &ask.title_prefix,
+        &ask.title_contains,
+    ];
+    if ask.status != 0 || ask.pinned_only || texts.into_iter().any(|text| !text.is_empty()) {
         return Err(Failure::invalid(
             FIELD,
             "must not be given together with another filter",

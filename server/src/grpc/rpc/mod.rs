@@ -7,7 +7,8 @@
 //!   `list_messages`, `list_message_versions`, `withdraw_messages`, `rewind`, `restore_messages`,
 //!   `edit_message`, `erase_messages`, `insert_separator`, `delete_separator`.
 //! - Contexts: `build_context`, `stream_context`, `get_context_usage`, `report_usage`,
-//!   `classify_error` (whether a provider's error means that a context is too long).
+//!   `classify_error` (whether a provider's error means that a context is too long),
+//!   `list_cache_eras`, `list_token_runs`.
 //! - Turns: `chat`, `cancel_turn`, `choose_alternative`.
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
 //! - Erasures: `erase_user`, `erase_tenant`, `get_erasure`, `list_erasures`.
@@ -41,12 +42,14 @@ pub(crate) mod get_model_stats;
 pub(crate) mod get_queue_stats;
 pub(crate) mod import_checkpoint;
 pub(crate) mod insert_separator;
+pub(crate) mod list_cache_eras;
 pub(crate) mod list_checkpoints;
 pub(crate) mod list_conversations;
 pub(crate) mod list_erasures;
 pub(crate) mod list_jobs;
 pub(crate) mod list_message_versions;
 pub(crate) mod list_messages;
+pub(crate) mod list_token_runs;
 pub(crate) mod report_usage;
 pub(crate) mod requeue_job;
 pub(crate) mod resolve_session;

@@ -8,9 +8,12 @@
 //! - `assets`: the stylesheet and the scripts
 //! - `operations`: the operator's page
 //! - `error`: refusals; `headers`: headers of every answer
+//! - `conversations`: the list, and a conversation to talk in
+//! - `xray`: a conversation's context, and what other settings would do to it
 //! - `state`: what the routes of pages share
 
 mod assets;
+mod conversations;
 mod cookie;
 mod csrf;
 mod error;
@@ -20,6 +23,7 @@ mod operations;
 mod page;
 mod sign_in;
 mod state;
+mod xray;
 
 use axum::{Router, middleware, routing};
 use tower_http::compression::{
@@ -54,7 +58,11 @@ const SEGMENTS: [&str; 6] = [
 
 /// Every route of the page.
 pub(super) fn routes() -> impl Iterator<Item = &'static WebRoute> {
-    ROUTES.iter().chain(operations::ROUTES)
+    ROUTES
+        .iter()
+        .chain(conversations::ROUTES)
+        .chain(xray::ROUTES)
+        .chain(operations::ROUTES)
 }
 
 /// Whether this is the path of a page.
@@ -89,7 +97,25 @@ pub(super) fn router(state: &HttpState) -> Router<HttpState> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use anneal_core::policy::SessionSettings;
+    use anneal_store::{AppendSettings, Store, StoreSettings};
+    use axum::{
+        body::Body,
+        http::{Request, StatusCode, header},
+    };
+    use tokio_util::sync::CancellationToken;
+    use tower::ServiceExt as _;
+
     use super::*;
+    use crate::{
+        auth::{Authenticator, SessionSecret},
+        grpc::services::GrpcServices,
+        limits::concurrency::TenantShare,
+        settings::{AuthSettings, CurrentSettings, LimitSettings, ServerSettings, WebSettings},
+        state::ServerState,
+    };
 
     #[test]
     fn every_route_is_below_a_segment_of_the_page() {
@@ -105,5 +131,79 @@ mod tests {
         ] {
             assert!(!is_page_path(path), "{path}");
         }
+    }
+
+    /// The state of a server that accepts anyone and has no database.
+    fn state() -> HttpState {
+        let settings = StoreSettings {
+            url: "postgres://nobody@127.0.0.1:1/none".into(),
+            ..StoreSettings::default()
+        };
+        let session = SessionSettings::default();
+        let store = Store::new(settings, AppendSettings::default(), session);
+        let store = store.expect("the URL can be read");
+        let web = WebSettings::default();
+        let auth = Authenticator::new(&AuthSettings::default(), &web, &store);
+        let (server, current) = (ServerSettings::default(), CurrentSettings::default());
+        let services = GrpcServices {
+            state: ServerState::new(store, &server, current, TenantShare::Whole),
+            encodes_answers: false,
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 8080));
+        HttpState::new(
+            services,
+            auth.expect("without credentials no file is read"),
+            &LimitSettings::default(),
+            WebState::new(&web, true, (address, false)),
+            CancellationToken::new(),
+        )
+    }
+
+    /// A path that the route matches.
+    fn example(route: &str) -> String {
+        let segments = route.split('/').map(|segment| match segment {
+            "{id}" | "{request}" => "019a9f0e-0000-7000-8000-000000000000",
+            segment if segment.starts_with('{') => "1",
+            segment => segment,
+        });
+        segments.collect::<Vec<_>>().join("/")
+    }
+
+    #[tokio::test]
+    async fn every_route_refuses_a_form_without_a_token_or_from_another_site() {
+        let state = state();
+        let router = router(&state).with_state(state);
+        let secret = SessionSecret::from_bytes([1; 32]);
+        let token = csrf::token(&secret);
+        let mut refused = 0;
+        for (path, _) in routes() {
+            for method in ["POST", "PUT", "PATCH", "DELETE"] {
+                for (site, body) in [
+                    ("same-origin", String::new()),
+                    ("cross-site", format!("csrf={token}")),
+                ] {
+                    let request = Request::builder()
+                        .method(method)
+                        .uri(example(path))
+                        .header(
+                            header::COOKIE,
+                            format!("anneal=anneala_{}", secret.encode()),
+                        )
+                        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                        .header(header::CONTENT_LENGTH, body.len())
+                        .header("sec-fetch-site", site)
+                        .body(Body::from(body))
+                        .expect("is a request");
+                    let answer = router.clone().oneshot(request).await;
+                    let status = answer.expect("routers do not fail").status();
+                    if status == StatusCode::METHOD_NOT_ALLOWED {
+                        continue;
+                    }
+                    assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path} {site}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused >= 4, "{refused} forms were refused");
     }
 }

@@ -13,6 +13,7 @@
 //! - `profiles`: thresholds and rules of each profile
 //! - `previews`: contexts and compactions under other settings, without effect; what a conversation
 //!   costs
+//! - `eras`: the beginnings that contexts have had, and the outline of a conversation
 //! - `withdrawn`: contexts after messages were withdrawn or restored. `random_withdrawals`: they are
 //!   those of a conversation that was only told what is left
 //! - `report_usage`: usage reports calibrate counts and show cold caches
@@ -28,6 +29,7 @@ mod cache_marks;
 mod cold_checkpoints;
 mod composition;
 mod cooling;
+mod eras;
 mod estimate_accuracy;
 mod every_transcript;
 mod pressure;

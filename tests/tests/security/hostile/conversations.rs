@@ -414,6 +414,22 @@ pub(crate) fn lists() -> Vec<Case> {
             LIMIT,
             "title_prefix",
         ),
+        refused(
+            "NUL in a part of a title",
+            list!(title_contains: "\0"),
+            INVALID,
+            "title_contains",
+        ),
+        refused(
+            "a part of a title of 513 bytes",
+            list!(title_contains: "t".repeat(513)),
+            LIMIT,
+            "title_contains",
+        ),
+        answered(
+            "a part of a title of wild cards",
+            list!(title_contains: "%_\\%"),
+        ),
         refused("status 99", list!(status: 99), INVALID, "status"),
         refused("status -1", list!(status: -1), INVALID, "status"),
         answered("a prefix of wild cards", list!(title_prefix: "%_\\%")),

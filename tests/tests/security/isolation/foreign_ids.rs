@@ -446,11 +446,12 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
 }
 
 /// Fields with which Bert finds his own data.
-const LOOKUP_FIELDS: [(&str, &str); 12] = [
+const LOOKUP_FIELDS: [(&str, &str); 13] = [
     ("GetConversation", "conversation_id"),
     ("ListMessages", "page_token"),
     ("ListConversations", "page_token"),
     ("ListCheckpoints", "page_token"),
+    ("ListCacheEras", "page_token"),
     ("ListJobs", "page_token"),
     ("ListErasures", "page_token"),
     ("GetErasure", "erasure_id"),

@@ -1,0 +1,415 @@
+//! The messages of a page in their order, with separators, checkpoints and withdrawn messages
+//! between them; and GET /conversations/{id}/entries: those after a message.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anneal_core::caller::Verb;
+use anneal_proto::v1::{
+    self as pb, context_service_server::ContextService as _,
+    message_service_server::MessageService as _,
+};
+use anneal_web::{
+    conversation::{Entries, Entry},
+    layout::Place,
+    message::{Actions, Alternatives},
+};
+use axum::{http::StatusCode, response::Response};
+use serde::Deserialize;
+
+use super::{
+    OpenConversation, paths, turn,
+    view::{self, MessageFrame, ShownBytes},
+};
+use crate::http::{
+    caller::HttpCaller,
+    extractors::{PathParams, QueryParams},
+    problem::Problem,
+    web::{
+        error::WebError,
+        page::{self, PageContext, WebCaller},
+    },
+};
+
+/// Messages that are read at a time.
+const PAGE_SIZE: i32 = 50;
+/// A page is filled up with more reads while it has fewer messages: a read of large messages ends
+/// early.
+const LEAST_MESSAGES: usize = 20;
+/// Most reads for one page, of at most 4 MiB each.
+const MAX_READS: usize = 4;
+/// Most places of a page at which earlier answers are looked for.
+const MAX_QUESTIONS: usize = 8;
+
+/// Messages that stand, oldest first, and the separators among them.
+#[derive(Default)]
+pub(super) struct Messages {
+    messages: Vec<pb::Message>,
+    separators: Vec<pb::Separator>,
+    /// Whether there are messages before these.
+    has_older: bool,
+}
+
+impl Messages {
+    /// The address of the page before this one; empty: there is none.
+    pub(super) fn older_url(&self, id: &str) -> String {
+        match self.messages.first() {
+            Some(first) if self.has_older => {
+                format!("{}?before={}", paths::conversation(id), first.message_id)
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The newest of the messages that stand.
+    pub(super) fn last(&self) -> Option<&pb::Message> {
+        self.messages.last()
+    }
+}
+
+/// Reads the newest messages before this one; 0: the newest of all.
+pub(super) async fn read_before(
+    http_caller: &HttpCaller,
+    id: &str,
+    before: i64,
+) -> Result<Messages, Problem> {
+    let mut read = Messages::default();
+    let mut page_token = String::new();
+    for _ in 0..MAX_READS {
+        let ask = pb::ListMessagesRequest {
+            conversation_id: id.to_owned(),
+            page_size: PAGE_SIZE,
+            newest_first: true,
+            before_message_id: before,
+            page_token,
+            ..pb::ListMessagesRequest::default()
+        };
+        let found = list_messages(http_caller, ask).await?;
+        read.messages.extend(found.messages);
+        read.separators.extend(found.separators);
+        page_token = found.next_page_token;
+        if page_token.is_empty() || read.messages.len() >= LEAST_MESSAGES {
+            break;
+        }
+    }
+    read.has_older = !page_token.is_empty();
+    read.messages.reverse();
+    Ok(read)
+}
+
+/// Reads the messages after this one, at most one page of them.
+async fn read_after(http_caller: &HttpCaller, id: &str, after: i64) -> Result<Messages, Problem> {
+    let ask = pb::ListMessagesRequest {
+        conversation_id: id.to_owned(),
+        page_size: PAGE_SIZE,
+        after_message_id: after,
+        ..pb::ListMessagesRequest::default()
+    };
+    let found = list_messages(http_caller, ask).await?;
+    Ok(Messages {
+        messages: found.messages,
+        separators: found.separators,
+        has_older: after > 0,
+    })
+}
+
+async fn list_messages(
+    http_caller: &HttpCaller,
+    ask: pb::ListMessagesRequest,
+) -> Result<pb::ListMessagesResponse, Problem> {
+    let found = http_caller
+        .services
+        .list_messages(http_caller.request(ask))
+        .await?;
+    Ok(found.into_inner())
+}
+
+/// Which messages of a conversation are shown, and what can be done with them.
+pub(super) struct Shown<'c> {
+    pub(super) conversation: &'c pb::Conversation,
+    pub(super) messages: Messages,
+    /// The messages after this one are shown; the earlier ones are on other pages.
+    pub(super) after: i64,
+    /// The messages before this one are shown; 0: up to the newest.
+    pub(super) before: i64,
+    /// Whether a turn is under way: its question is not answered anew meanwhile.
+    pub(super) is_answering: bool,
+}
+
+/// The entries of a page.
+pub(super) async fn entries(
+    http_caller: &HttpCaller,
+    shown: Shown<'_>,
+) -> Result<Vec<Entry>, Problem> {
+    let conversation = shown.conversation;
+    let id = conversation.conversation_id.as_str();
+    let Messages {
+        messages,
+        separators,
+        has_older,
+    } = shown.messages;
+    let first_shown = match messages.first() {
+        Some(first) if has_older && shown.after == 0 => first.message_id,
+        _ => shown.after + 1,
+    };
+    let end = match shown.before {
+        0 => conversation.message_count + 1,
+        before => before,
+    };
+    let gaps = gaps(&messages, first_shown, end);
+    let answers = find_alternatives(http_caller, id, &messages, &gaps).await?;
+    let mut placed: BTreeMap<i64, Vec<Entry>> = BTreeMap::new();
+    for (first, last) in gaps {
+        if answers.covers(first, last) {
+            continue;
+        }
+        let can_restore =
+            http_caller.caller.may(Verb::Append) && first > conversation.forked_message_id;
+        placed.entry(last).or_default().push(Entry::Withdrawn {
+            first,
+            last,
+            can_restore,
+        });
+    }
+    for checkpoint in list_checkpoints(http_caller, id).await? {
+        let last = checkpoint.last_message_id;
+        if (first_shown..end).contains(&last) {
+            placed.entry(last).or_default().push(Entry::Checkpoint {
+                last,
+                tokens: checkpoint.token_usage,
+                url: format!("{}/xray/checkpoints/{last}", paths::conversation(id)),
+            });
+        }
+    }
+    for separator in separators {
+        let after = separator.after_message_id;
+        placed.entry(after).or_default().push(Entry::Separator {
+            after,
+            time: view::time(separator.created_time),
+        });
+    }
+    let can = Can::of(http_caller, &messages, shown.before, shown.is_answering);
+    let mut bytes = ShownBytes::of_page();
+    // The newest messages are shown whole first.
+    for stored in messages.into_iter().rev() {
+        let number = stored.message_id;
+        let frame = MessageFrame {
+            actions: can.actions(&stored),
+            alternatives: answers.beside(number),
+        };
+        let message = view::message(stored, id, frame, &mut bytes);
+        placed
+            .entry(number)
+            .or_default()
+            .insert(0, Entry::Message(message));
+    }
+    Ok(placed.into_values().flatten().collect())
+}
+
+/// What the caller can do with the messages of a page.
+struct Can {
+    append: bool,
+    /// The newest message, if its question can be answered anew.
+    regenerate: Option<i64>,
+    is_answering: bool,
+}
+
+impl Can {
+    fn of(http_caller: &HttpCaller, messages: &[pb::Message], before: i64, busy: bool) -> Self {
+        let append = http_caller.caller.may(Verb::Append);
+        let newest = messages.last().filter(|_| before == 0 && append && !busy);
+        let newest =
+            newest.filter(|newest| matches!(newest.role(), pb::Role::Assistant | pb::Role::User));
+        Self {
+            append,
+            regenerate: newest.map(|newest| newest.message_id),
+            is_answering: busy,
+        }
+    }
+
+    fn actions(&self, message: &pb::Message) -> Actions {
+        Actions {
+            edit: self.append && !self.is_answering && message.role() == pb::Role::User,
+            regenerate: self.regenerate == Some(message.message_id),
+            fork: self.append,
+            withdraw: self.append && !self.is_answering,
+        }
+    }
+}
+
+/// The ids between the messages, which are withdrawn, as ranges.
+fn gaps(messages: &[pb::Message], first: i64, end: i64) -> Vec<(i64, i64)> {
+    let mut next = first;
+    let mut gaps = Vec::new();
+    let ids = messages.iter().map(|message| message.message_id);
+    for id in ids.chain([end]) {
+        if id > next {
+            gaps.push((next, id - 1));
+        }
+        next = id + 1;
+    }
+    gaps
+}
+
+/// Answers beside those that stand.
+#[derive(Default)]
+struct Answers {
+    /// By the first message of the answer that stands.
+    beside: HashMap<i64, (i64, i32, i32)>,
+    /// The messages of the other answers.
+    ranges: Vec<(i64, i64)>,
+}
+
+impl Answers {
+    fn beside(&self, message: i64) -> Option<Alternatives> {
+        let (question, current, count) = *self.beside.get(&message)?;
+        Some(Alternatives {
+            question,
+            current,
+            count,
+        })
+    }
+
+    /// Whether all these messages belong to other answers.
+    fn covers(&self, first: i64, last: i64) -> bool {
+        (first..=last).all(|id| {
+            self.ranges
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&id))
+        })
+    }
+}
+
+/// Finds the other answers to questions after which messages are withdrawn.
+async fn find_alternatives(
+    http_caller: &HttpCaller,
+    id: &str,
+    messages: &[pb::Message],
+    gaps: &[(i64, i64)],
+) -> Result<Answers, Problem> {
+    let mut answers = Answers::default();
+    let mut questions: Vec<i64> = Vec::new();
+    for (first, _) in gaps.iter().rev() {
+        let before = messages
+            .iter()
+            .rev()
+            .find(|message| message.message_id < *first);
+        let Some(before) = before.filter(|before| !questions.contains(&before.message_id)) else {
+            continue;
+        };
+        if questions.len() == MAX_QUESTIONS {
+            break;
+        }
+        questions.push(before.message_id);
+        let ask = pb::GetMessageRequest {
+            conversation_id: id.to_owned(),
+            message_id: before.message_id,
+            // The message itself is here already.
+            range: Some(pb::ByteRange {
+                offset: 0,
+                length: 1,
+            }),
+            alternatives: true,
+            ..pb::GetMessageRequest::default()
+        };
+        let found = http_caller
+            .services
+            .get_message(http_caller.request(ask))
+            .await?
+            .into_inner();
+        answers.add(messages, found.alternatives);
+    }
+    Ok(answers)
+}
+
+impl Answers {
+    fn add(&mut self, messages: &[pb::Message], found: Vec<pb::Alternative>) {
+        let count = i32::try_from(found.len()).unwrap_or(i32::MAX);
+        let Some(question) = found.first().map(|answer| answer.question_message_id) else {
+            return;
+        };
+        // Without an answer that stands, the place of one is after the last.
+        let (mut current, mut standing) = (count + 1, None);
+        for answer in found {
+            if answer.current {
+                current = answer.number;
+                standing = answer.messages.first().map(|range| range.first_message_id);
+            } else {
+                let ranges = answer.messages.into_iter();
+                self.ranges
+                    .extend(ranges.map(|range| (range.first_message_id, range.last_message_id)));
+            }
+        }
+        let shown_at = standing.unwrap_or(question);
+        if count > i32::from(standing.is_some())
+            && messages
+                .iter()
+                .any(|message| message.message_id == shown_at)
+        {
+            self.beside.insert(shown_at, (question, current, count));
+        }
+    }
+}
+
+/// The newest checkpoints that hold.
+async fn list_checkpoints(
+    http_caller: &HttpCaller,
+    id: &str,
+) -> Result<Vec<pb::Checkpoint>, Problem> {
+    let ask = pb::ListCheckpointsRequest {
+        conversation_id: id.to_owned(),
+        page_size: PAGE_SIZE,
+        ..pb::ListCheckpointsRequest::default()
+    };
+    let found = http_caller
+        .services
+        .list_checkpoints(http_caller.request(ask))
+        .await?
+        .into_inner();
+    Ok(found.checkpoints)
+}
+
+/// After which message the page goes on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct EntriesQuery {
+    /// The newest message that the page shows.
+    after: i64,
+}
+
+/// Shows the entries after a message, for a page that is open.
+pub(super) async fn show_entries(
+    WebCaller(http_caller, context, _): WebCaller<OpenConversation>,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<EntriesQuery>,
+) -> Result<Response, WebError> {
+    let conversation = super::get_conversation(&http_caller, &id).await?;
+    let messages = read_after(&http_caller, &id, query.after).await?;
+    let running = super::open::find_running_turn(&http_caller, &id).await?;
+    let shown = Shown {
+        conversation: &conversation,
+        messages,
+        after: query.after,
+        before: 0,
+        is_answering: running.is_some(),
+    };
+    let entries = entries(&http_caller, shown).await?;
+    let fragment = fragment(&context, conversation, String::new(), entries);
+    page::html(StatusCode::OK, fragment.render())
+}
+
+/// Entries alone, for a page that is open.
+pub(super) fn fragment(
+    context: &PageContext,
+    conversation: pb::Conversation,
+    older_url: String,
+    entries: Vec<Entry>,
+) -> Entries {
+    Entries {
+        id: conversation.conversation_id,
+        csrf: context.page("", Place::Conversations).csrf,
+        etag: conversation.etag,
+        request_id: turn::random_request_id(),
+        older_url,
+        entries,
+    }
+}

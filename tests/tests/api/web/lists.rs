@@ -1,0 +1,150 @@
+//! The list of conversations.
+
+use anneal_core::caller::Verb;
+use anneal_testkit::{MODEL, ScriptedModel, TestApp, pb};
+
+use super::{attributes, field, location, open};
+
+/// Creates a conversation with this title.
+async fn titled(app: &TestApp, agent: &str, title: &str) -> String {
+    let made = app
+        .conversation_with(pb::CreateConversationRequest {
+            agent_id: agent.into(),
+            title: title.into(),
+            ..Default::default()
+        })
+        .await;
+    made.id
+}
+
+#[tokio::test]
+async fn the_list_has_pages_without_end_and_filters() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    for n in 0..60 {
+        titled(&app, "a", &format!("Note {n}")).await;
+    }
+    let wanted = titled(&app, "b", "Résumé <b>& 世界</b>").await;
+    let mut browser = app.page_client();
+    let first = open(&mut browser, "/conversations").await;
+    let ids = attributes(&first, "data-id");
+    assert_eq!((ids.len(), ids[0]), (50, wanted.as_str()));
+    assert!(
+        first.contains("Résumé &#60;b&#62;&#38; 世界&#60;/b&#62;"),
+        "{first}"
+    );
+    let next = attributes(&first, "hx-get").first().copied();
+    let next = next.expect("there is another page").replace("&#38;", "&");
+    let second = open(&mut browser, &next).await;
+    assert_eq!(attributes(&second, "data-id").len(), 11);
+    let rows = browser.request("GET", &next).header("hx-request", "true");
+    let rows = browser.send(rows).await.body;
+    assert_eq!(attributes(&rows, "data-id").len(), 11);
+    assert!(!rows.contains("<html"), "the script gets the rows alone");
+    for (query, expected) in [
+        ("?text=%E4%B8%96", 1),
+        ("?text=note+7", 1),
+        ("?agent=b", 1),
+        ("?agent=c", 0),
+        ("?agent=a&text=NOTE+1&status=active", 11),
+        ("?status=archived", 0),
+    ] {
+        let page = open(&mut browser, &format!("/conversations{query}")).await;
+        assert_eq!(attributes(&page, "data-id").len(), expected, "{query}");
+    }
+    let refused = browser.get("/conversations?status=gone").await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+}
+
+#[tokio::test]
+async fn pinned_conversations_come_first_and_archived_ones_are_filtered() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let first = titled(&app, "a", "First").await;
+    let second = titled(&app, "a", "Second").await;
+    let mut browser = app.page_client();
+    let path = format!("/conversations/{first}");
+    open(&mut browser, &path).await;
+    let pinned = browser
+        .post(&format!("{path}/pin"), &[("on", "true")])
+        .await;
+    assert_eq!(location(&pinned), format!("{path}?notice=saved"));
+    let page = open(&mut browser, "/conversations").await;
+    assert_eq!(
+        attributes(&page, "data-id"),
+        [&first, &second, &first],
+        "above the rest, and in its place"
+    );
+    let archived = browser
+        .post(&format!("{path}/archive"), &[("on", "true")])
+        .await;
+    assert_eq!(location(&archived), format!("{path}?notice=archived"));
+    let page = open(&mut browser, "/conversations?status=active").await;
+    assert_eq!(attributes(&page, "data-id"), [&second]);
+    let page = open(&mut browser, &path).await;
+    assert!(page.contains("archived"), "{page}");
+}
+
+#[tokio::test]
+async fn a_change_of_what_somebody_else_has_changed_is_refused() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let id = titled(&app, "a", "Old").await;
+    let path = format!("/conversations/{id}");
+    let mut browser = app.page_client();
+    let page = open(&mut browser, &path).await;
+    let rename = format!("{path}/rename");
+    let etag = field(&page, &rename, "etag")
+        .expect("the form has it")
+        .to_owned();
+    let fields = [("title", "New"), ("etag", etag.as_str())];
+    location(&browser.post(&rename, &fields).await);
+    let late = [("title", "Late"), ("etag", etag.as_str())];
+    let refused = browser.post(&rename, &late).await;
+    assert_eq!(refused.status, 412, "{refused:?}");
+    assert!(refused.body.contains("ETAG_MISMATCH"), "{refused:?}");
+    let page = open(&mut browser, &path).await;
+    assert!(page.contains("New") && !page.contains("Late"), "{page}");
+}
+
+#[tokio::test]
+async fn a_deletion_says_what_goes_with_it_and_needs_the_verb_admin() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let settings = model.settings(&[MODEL]);
+    let app = TestApp::with_models_and_keys(settings, MODEL).await;
+    let all = [Verb::Read, Verb::Append, Verb::Admin];
+    let (admin, writer) = (app.key("t", &all).await, app.key("t", &all[..2]).await);
+    let mut browser = app.sign_in_to_page(&admin.text).await;
+    open(&mut browser, "/conversations").await;
+    let begun = browser
+        .post("/conversations", &[("agent", "a"), ("message", "Hello?")])
+        .await;
+    let path = super::page_path(&begun);
+    open(&mut browser, &path).await;
+    let forked = browser
+        .post(&format!("{path}/fork"), &[("message_id", "1")])
+        .await;
+    let fork = super::page_path(&forked);
+    let mut other = app.sign_in_to_page(&writer.text).await;
+    let delete = format!("{path}/delete");
+    let seen = open(&mut other, &path).await;
+    assert!(
+        !seen.contains(&delete),
+        "who may not delete sees no such link"
+    );
+    let refused = other.post(&delete, &[("confirm", "yes")]).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let asked = open(&mut browser, &delete).await;
+    assert!(asked.contains("1 copies of it stay"), "{asked}");
+    let unconfirmed = browser.post(&delete, &[]).await;
+    assert_eq!(unconfirmed.status, 400, "{unconfirmed:?}");
+    let etag = field(&asked, &delete, "etag")
+        .expect("the form has it")
+        .to_owned();
+    let deleted = browser
+        .post(&delete, &[("confirm", "yes"), ("etag", &etag)])
+        .await;
+    assert_eq!(location(&deleted), "/conversations?notice=deleted");
+    assert_eq!(browser.get(&path).await.status, 404);
+    open(&mut browser, &fork).await;
+}
