@@ -125,7 +125,9 @@ async fn run_on_postgres(
     // Boxed, because `select!` would hold this large future twice.
     let work = Box::pin(async {
         match addresses_receiver.await {
-            Ok(addresses) => import_and_wait(postgres, arguments, (addresses, has_page), &stop).await,
+            Ok(addresses) => {
+                import_and_wait(postgres, arguments, (addresses, has_page), &stop).await
+            }
             // The server ended before it listened. If it failed, its error is returned below.
             Err(_) => Ok(ExitCode::FAILURE),
         }

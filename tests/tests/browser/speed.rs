@@ -12,7 +12,7 @@ use crate::pages::start_open_app;
 /// Most bytes of a page with everything that it loads, compressed.
 const PAGE_BYTES: u64 = 150 * 1024;
 
-/// What the browser has measured since the page was asked for: the time of the server, the time
+/// Measurements of the browser since the page was asked for: the time of the server, the time
 /// until something was drawn, and the compressed bytes of everything.
 const MEASURE: &str = "
 const [page] = performance.getEntriesByType('navigation');

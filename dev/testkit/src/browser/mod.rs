@@ -120,7 +120,7 @@ impl Browser {
     }
 }
 
-/// What Chromium is started with. It asks no server of its maker, keeps nothing, and reports every
+/// The settings of Chromium. It asks no server of its maker, keeps nothing, and reports every
 /// request and every error.
 fn capabilities(profile: &str) -> Capabilities {
     let mut chrome = DesiredCapabilities::chrome();

@@ -1,4 +1,4 @@
-//! What a person does with a page, and reads on it. Every function that acts on an element waits
+//! Acts on a page as a person does, and reads it. Every function that acts on an element waits
 //! until the element is there.
 
 use serde_json::{Value, json};
