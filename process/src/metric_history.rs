@@ -17,8 +17,8 @@ pub const SAMPLES: usize = 360;
 /// Most series that are kept. With [`SAMPLES`] of eight bytes each they take 184 KB.
 const MAX_SERIES: usize = 64;
 
-/// The metrics that are kept, and the label that is kept of each. Series that differ in other labels
-/// only are added up.
+/// The metrics that are kept, and the label that is kept of each. Series that differ only in other
+/// labels are added up.
 const SAMPLED: [(&str, Option<&str>); 11] = [
     ("anneal_rpc_server_duration_seconds_count", Some("code")),
     ("anneal_rpc_server_duration_seconds_bucket", Some("le")),

@@ -101,7 +101,8 @@ impl SlowCalls {
         }
     }
 
-    /// Up to `limit` calls of the last hour, the slowest first, at most [`CALLS_PER_RPC`] of one RPC.
+    /// Up to `limit` calls of the last hour, the slowest first, at most [`CALLS_PER_RPC`] of one
+    /// RPC.
     pub(crate) fn list(&self, now: SystemTime, limit: usize) -> Vec<SlowCall> {
         let newest = slot_number(now);
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

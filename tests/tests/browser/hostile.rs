@@ -57,7 +57,7 @@ async fn hostile_texts_run_nothing_load_nothing_and_are_shown_as_they_are() {
         page.visit(&path).await;
         page.run("document.querySelectorAll('details').forEach(details => details.open = true)")
             .await;
-        // What htmx and the scripts add comes within a moment; so does what an image would ask.
+        // htmx and the scripts add elements within a moment.
         page.wait_until(
             "the page is idle",
             "document.readyState === 'complete' && !document.querySelector('.htmx-request')",
