@@ -139,7 +139,6 @@ fn capabilities(profile: &str) -> Capabilities {
         "--no-first-run",
         "--password-store=basic",
         &format!("--user-data-dir={profile}"),
-        "about:blank",
     ] {
         chrome.add_arg(argument).expect("an argument");
     }

@@ -29,6 +29,13 @@ impl BrowserPage {
             errors: Mutex::default(),
         };
         page.change_look(look).await;
+        // Chromium has opened a page of its own, whose requests are not those of the test.
+        page.session()
+            .goto("about:blank")
+            .await
+            .expect("it is empty");
+        page.requests().await;
+        page.requests.lock().await.clear();
         page
     }
 
