@@ -107,6 +107,7 @@ async fn run_on_postgres(
     let store = processes::open_store(&config).await?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
+    let has_page = config.web.is_on(&config.auth);
     let (addresses_sender, addresses_receiver) = oneshot::channel();
     let server = tokio::spawn({
         let (store, stop, setup) = (
@@ -124,7 +125,9 @@ async fn run_on_postgres(
     // Boxed, because `select!` would hold this large future twice.
     let work = Box::pin(async {
         match addresses_receiver.await {
-            Ok(addresses) => import_and_wait(postgres, arguments, addresses, &stop).await,
+            Ok(addresses) => {
+                import_and_wait(postgres, arguments, (addresses, has_page), &stop).await
+            }
             // The server ended before it listened. If it failed, its error is returned below.
             Err(_) => Ok(ExitCode::FAILURE),
         }
@@ -198,7 +201,7 @@ async fn keep_postgres_running(
 async fn import_and_wait(
     postgres: &LocalPostgres,
     arguments: DevArguments,
-    addresses: Addresses,
+    (addresses, has_page): (Addresses, bool),
     stop: &CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let server = ServerArguments::at(format!("http://{}", addresses.grpc));

@@ -59,11 +59,6 @@ impl Messages {
             _ => String::new(),
         }
     }
-
-    /// The newest of the messages that stand.
-    pub(super) fn last(&self) -> Option<&pb::Message> {
-        self.messages.last()
-    }
 }
 
 /// Reads the newest messages before this one; 0: the newest of all.
