@@ -82,12 +82,24 @@ async fn start_dev(anneal: &AnnealBinary) -> (Process, String) {
     (dev, format!("http://{address}"))
 }
 
+/// Asserts that the page is there, at the address that is printed, without a sign-in.
+async fn assert_shows_page(dev: &Process) {
+    let line = dev.wait_for_line("  page ").await;
+    let url = line.split_whitespace().nth(1).expect("an address");
+    let page = reqwest::get(url).await.expect("answers");
+    assert_eq!(
+        (page.status().as_u16(), page.url().path()),
+        (200, "/conversations")
+    );
+}
+
 #[tokio::test]
 async fn dev_keeps_its_data_when_it_is_killed_and_started_again() {
     let folder = Folder::new();
     let _cleanup = StopPostgres(&folder);
     let anneal = AnnealBinary::on_durable(BINARY, &folder, "");
     let (first, address) = start_dev(&anneal).await;
+    assert_shows_page(&first).await;
     let mut conversations = ConversationServiceClient::connect(address.clone())
         .await
         .expect("connects");
