@@ -34,6 +34,8 @@ tools:
 	@scripts/debian.sh pgbouncer
 	@scripts/debian.sh faketime
 	@scripts/debian.sh prometheus
+	@scripts/debian.sh chromium
+	@scripts/debian.sh chromium-driver
 	@scripts/python_client.sh .tools/python
 	@scripts/kubernetes_tools.sh .tools/kubernetes
 	@scripts/typescript.sh .tools/typescript

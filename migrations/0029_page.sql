@@ -24,8 +24,7 @@ create table web_session (
     subject         text not null,                              -- subject of the token; '' for a key
     verbs           smallint,                                   -- verbs of the token, as api_key.verbs; null for a key
     began_ts        timestamptz not null default now(),         -- when the credential was shown
-    expires_ts      timestamptz not null,                       -- from when on it is refused; a visit extends it
-    ends_ts         timestamptz not null                        -- until when visits can extend it
+    expires_ts      timestamptz not null                        -- from when on it is refused
 );
 -- put_web_session: the sessions of a key or subject, oldest first.
 create index web_session_by_holder on web_session (tenant_id, key_id, subject, began_ts);
@@ -61,7 +60,7 @@ begin
             '00000000-0000-0000-0000-000000000000', allowed);
     end loop;
     if exists (select from pg_roles where rolname = 'anneal_app') then
-        grant select, insert, update, delete on web_session to anneal_app;
+        grant select, insert, delete on web_session to anneal_app;
         grant execute on function sees_conversation(uuid) to anneal_app;
     end if;
 end

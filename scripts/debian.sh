@@ -35,7 +35,25 @@ case "$package" in
         is_there() { command -v promtool >/dev/null; }
         report_missing() { echo "debian.sh: there is no promtool; its tests will fail in the gate" >&2; }
         ;;
-    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime|buildah|prometheus" ;;
+    # Tests open the page in a browser: Chromium, and the program that drives it.
+    chromium|chromium-driver)
+        is_there() { command -v "${package/chromium-driver/chromedriver}" >/dev/null; }
+        report_missing() { echo "debian.sh: there is no $package; tests in a browser will fail in the gate" >&2; }
+        ;;
+    # Texts of the page on screenshots: Arabic and Hebrew, Chinese and Japanese, emoji.
+    fonts-noto-core)
+        is_there() { exists /usr/share/fonts/truetype/noto/NotoSansArabic-Regular.ttf; }
+        report_missing() { echo "debian.sh: there is no $package; screenshots will lack letters" >&2; }
+        ;;
+    fonts-noto-cjk)
+        is_there() { exists /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc; }
+        report_missing() { echo "debian.sh: there is no $package; screenshots will lack letters" >&2; }
+        ;;
+    fonts-noto-color-emoji)
+        is_there() { exists /usr/share/fonts/truetype/noto/NotoColorEmoji.ttf; }
+        report_missing() { echo "debian.sh: there is no $package; screenshots will lack letters" >&2; }
+        ;;
+    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime|buildah|prometheus|chromium|chromium-driver|fonts-noto-core|fonts-noto-cjk|fonts-noto-color-emoji" ;;
 esac
 
 if is_there; then exit 0; fi

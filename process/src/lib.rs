@@ -5,6 +5,7 @@
 //! - `trace_export`: exports spans to a collector. `trace_id_format`: log lines with trace ids.
 //! - `http`: the port for health checks and metrics.
 //! - `exporter`: the metrics as text for Prometheus.
+//! - `metric_history`: the metrics of the last hour, in memory.
 //! - `metric_table`: name, kind, unit and help of every metric, and the buckets of histograms.
 //! - `old_names`: the names that metrics had before the prefix `anneal_`.
 //! - `process_figures`: memory, processor time and open files of the process.
@@ -16,6 +17,7 @@
 pub mod build;
 pub mod exporter;
 pub mod http;
+pub mod metric_history;
 pub mod metric_table;
 mod old_names;
 pub mod open_files;

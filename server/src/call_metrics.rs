@@ -1,12 +1,19 @@
 //! The metrics that every call records, and the names of status codes in them. The handle of each
-//! metric is kept: to find it by its labels takes longer than to record with it.
+//! metric is kept: to find it by its labels takes longer than to record with it. Slow calls are kept
+//! one by one for operators.
 
-use std::sync::OnceLock;
+use std::{
+    sync::OnceLock,
+    time::{Duration, SystemTime},
+};
 
 use metrics::{Counter, Histogram};
 use tonic::Code;
 
-use crate::verbs::{RPCS, Rpc};
+use crate::{
+    slow_calls::{SlowCall, SlowCalls},
+    verbs::{RPCS, Rpc},
+};
 
 /// Status codes are the numbers from 0 to 16.
 const CODES: usize = 17;
@@ -15,8 +22,10 @@ const CODES: usize = 17;
 static DURATIONS: [[OnceLock<Histogram>; CODES]; RPCS.len()] =
     [const { [const { OnceLock::new() }; CODES] }; RPCS.len()];
 static SHED: [OnceLock<Counter>; RPCS.len()] = [const { OnceLock::new() }; RPCS.len()];
+/// The slowest calls of this process.
+static SLOW_CALLS: SlowCalls = SlowCalls::new();
 
-/// Records how long a call took.
+/// Records how long a call took, which has just ended.
 pub(crate) fn record_duration(rpc: &'static Rpc, code: Code, seconds: f64) {
     let handle = || {
         let (rpc, code) = (rpc.name, code_name(code));
@@ -26,6 +35,13 @@ pub(crate) fn record_duration(rpc: &'static Rpc, code: Code, seconds: f64) {
         DURATIONS[index][code as usize]
             .get_or_init(handle)
             .record(seconds);
+        let call = SlowCall {
+            rpc,
+            code,
+            duration: Duration::from_secs_f64(seconds),
+            ended: SystemTime::now(),
+        };
+        SLOW_CALLS.offer(index, call);
     }
 }
 
@@ -35,6 +51,11 @@ pub(crate) fn count_shed(rpc: &'static Rpc) {
     if let Some(index) = index(rpc) {
         SHED[index].get_or_init(handle).increment(1);
     }
+}
+
+/// Up to `limit` of the slowest calls of the hour before `now`, the slowest first.
+pub(crate) fn list_slow_calls(now: SystemTime, limit: usize) -> Vec<SlowCall> {
+    SLOW_CALLS.list(now, limit)
 }
 
 /// The place of an RPC in [`RPCS`]. None does not occur: there are no others.

@@ -115,16 +115,17 @@ impl ServerWithoutDatabase {
         let settings = ServerSettings::default();
         let auth = Authenticator::new(&AuthSettings::default(), &WebSettings::default(), &store)
             .expect("without credentials no file is read");
+        let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
         let state = ServerState::new(
             store,
             &settings,
             CurrentSettings::default(),
+            traffic.clone(),
             TenantShare::Whole,
         );
         let health = health::service(tonic_health::server::HealthReporter::new());
         let services = grpc::build_services(state.clone(), settings.reflection, health)
             .expect("the descriptors can be read");
-        let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
         let grpc = grpc::layer_services(services, auth.clone(), traffic.clone());
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         let http_state = api::HttpState::new(
@@ -134,7 +135,7 @@ impl ServerWithoutDatabase {
             },
             auth,
             &LimitSettings::default(),
-            api::WebState::new(&WebSettings::default(), true, (address, false)),
+            api::WebState::new(&WebSettings::default(), true, (address, false), None),
             CancellationToken::new(),
         );
         Self {

@@ -4,7 +4,7 @@
 //! - `usecases/`: what the edges share. They read and write the store; `anneal-core` decides
 //! - `reply/`: answers made of stored rows; `anneal-proto` converts the rest
 //! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC; `call_metrics.rs`:
-//!   the handles of these metrics
+//!   the handles of these metrics; `slow_calls.rs`: the slowest calls
 //! - `limits/`: what callers may use at once, and what tenants may store
 //! - `caches/`: remembers facts of conversations, which statements check again
 //! - `auth/`: authenticates callers; `identity.rs`: the name of a caller in logs
@@ -42,6 +42,7 @@ mod rpc_call;
 mod run;
 mod server_error;
 mod settings;
+mod slow_calls;
 mod state;
 mod traffic;
 mod truncated_text;

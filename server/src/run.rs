@@ -1,11 +1,12 @@
 //! Starts and stops the server: binds addresses, serves, and drains.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anneal_core::tokens::Encoding;
 use anneal_process::{
     exporter::MetricsExporter,
     http::{self, Readiness},
+    metric_history::MetricHistory,
 };
 use anneal_store::Store;
 use axum::Router;
@@ -72,14 +73,10 @@ pub async fn serve(
         tls,
         addresses,
     } = Listeners::open(&settings, (&auth_settings, &web_settings), &limits, &store)?;
-    let web_state = api::WebState::new(
-        &web_settings,
-        web_settings.is_on(&auth_settings),
-        (addresses.http, tls.is_some()),
-    );
 
     let share = auth.tenant_share(limits.tenant_share_percent);
-    let state = ServerState::new(store, &settings, current.clone(), share);
+    let traffic = TrafficLimits::new(current.clone(), auth.accepts_anyone());
+    let state = ServerState::new(store, &settings, current, traffic.clone(), share);
     let (store, settling_store) = (state.store.clone(), state.store.clone());
     let (turns, cancel_turns, watch_registry) = (
         state.turns.clone(),
@@ -91,12 +88,14 @@ pub async fn serve(
     // Cancelled when the last gRPC call and the last turn have ended. Until then HTTP, the probes
     // and the background tasks go on, also while the server drains.
     let background = CancellationToken::new();
-    tokio::spawn(watch_database(
-        store.clone(),
-        readiness.clone(),
-        health.clone(),
-        stop.clone(),
-    ));
+    let watched = (readiness.clone(), health.clone());
+    tokio::spawn(watch_database(store.clone(), watched, stop.clone()));
+    let web_state = create_web_state(
+        (&web_settings, &auth_settings),
+        (addresses.http, tls.is_some()),
+        &metrics,
+        &background,
+    );
     spawn_background_tasks(&background, auth.clone(), tls, &state, store);
     // One task for both listeners: they share the limit.
     let stall = Duration::from_secs(u64::from(limits.stall_seconds));
@@ -105,10 +104,7 @@ pub async fn serve(
             .clone()
             .run_until_cancelled_owned(grpc.connection_limit.clone().close_stalled_readers(stall)),
     );
-    let (traffic, max_age) = (
-        TrafficLimits::new(current, auth.accepts_anyone()),
-        MaxConnectionAge::new(&limits),
-    );
+    let max_age = MaxConnectionAge::new(&limits);
     // Builds the vocabulary of the default encoding now, not in the first call that counts tokens.
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
@@ -174,6 +170,21 @@ pub async fn serve(
     }
 }
 
+/// Creates the state of the page. Without the page, no metrics are kept in memory.
+fn create_web_state(
+    (settings, auth): (&WebSettings, &AuthSettings),
+    address: (SocketAddr, bool),
+    metrics: &MetricsExporter,
+    background: &CancellationToken,
+) -> api::WebState {
+    let is_on = settings.is_on(auth);
+    let history = is_on.then(|| MetricHistory::new(metrics.clone()));
+    if let Some(history) = history.clone() {
+        tokio::spawn(background.clone().run_until_cancelled_owned(history.run()));
+    }
+    api::WebState::new(settings, is_on, address, history)
+}
+
 /// Serves the probes on their own port. Without one, returns their routes for the HTTP API to
 /// serve.
 fn serve_probes(
@@ -217,8 +228,7 @@ fn spawn_background_tasks(
 /// answers, and updates the metrics of the connection pools.
 async fn watch_database(
     store: Store,
-    readiness: Readiness,
-    health: HealthReporter,
+    (readiness, health): (Readiness, HealthReporter),
     stop: CancellationToken,
 ) {
     let check = || async {

@@ -1,5 +1,7 @@
 //! The state of the server that every RPC uses.
 
+use std::time::SystemTime;
+
 use anneal_store::{JobNotifier, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -13,6 +15,7 @@ use crate::{
         storage_quota::StorageQuota,
     },
     settings::{CurrentSettings, ServerSettings},
+    traffic::TrafficLimits,
     turn_stops::TurnStops,
     watch_registry::WatchRegistry,
 };
@@ -26,6 +29,10 @@ pub struct ServerState {
     pub job_notifier: JobNotifier,
     /// Models, turns, agents and limits, which a reload replaces.
     pub settings: CurrentSettings,
+    /// Rates of tenants.
+    pub(crate) traffic: TrafficLimits,
+    /// When the server began.
+    pub(crate) started: SystemTime,
     /// Turns under way. They go on when their caller disconnects, until their answer is stored.
     pub(crate) turns: TaskTracker,
     /// Ends turns early. Cancelled when the server stops and `stop_seconds` are over.
@@ -60,12 +67,13 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    /// The state over this store. `tenant_share` bounds what one tenant may take of the limits and
+    /// The state over this store. `traffic` admits the calls; `tenant_share` bounds what one tenant may take of the limits and
     /// of the store's connections.
     pub(crate) fn new(
         store: Store,
         server: &ServerSettings,
         settings: CurrentSettings,
+        traffic: TrafficLimits,
         tenant_share: TenantShare,
     ) -> Self {
         let content_bytes = settings.get().limits.content_bytes;
@@ -79,6 +87,8 @@ impl ServerState {
             turn_stops: TurnStops::new(store.clone()),
             store,
             job_notifier: JobNotifier::default(),
+            traffic,
+            started: SystemTime::now(),
             turns: TaskTracker::new(),
             cancel_turns: CancellationToken::new(),
             cache_pings: CachePings::new(tenant_share),

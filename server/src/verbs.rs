@@ -41,7 +41,7 @@ const fn rpc_of_tenant(name: &'static str, path: &'static str, verbs: &'static [
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 44] = [
+pub(crate) static RPCS: [Rpc; 45] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
     rpc("fork_conversation", "/anneal.v1.ConversationService/ForkConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
@@ -86,6 +86,7 @@ pub(crate) static RPCS: [Rpc; 44] = [
     rpc("discard_job", "/anneal.v1.OperatorService/DiscardJob", &[Verb::Admin]),
     rpc_of_tenant("get_queue_stats", "/anneal.v1.OperatorService/GetQueueStats", &[Verb::Operator]),
     rpc_of_tenant("get_model_stats", "/anneal.v1.OperatorService/GetModelStats", &[Verb::Operator]),
+    rpc_of_tenant("get_installation_stats", "/anneal.v1.OperatorService/GetInstallationStats", &[Verb::Operator]),
     rpc("verify_conversation", "/anneal.v1.OperatorService/VerifyConversation", &[Verb::Admin]),
 ];
 

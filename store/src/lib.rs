@@ -104,9 +104,9 @@ pub use model_calls::{
 };
 pub use policy_defaults::StoredPolicy;
 pub use queue::{
-    Claim, ClaimedJob, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter, JobNotifications,
-    JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, QueuedCompaction,
-    RescueOutcome,
+    Claim, ClaimedJob, DeadJobOfTenant, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter,
+    JobNotifications, JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures,
+    QueuedCompaction, RescueOutcome,
 };
 pub use responses::{DeletedResponse, NewResponse, PutResponse, ResponseEnd, StoredResponse};
 pub use retention::{
@@ -118,7 +118,7 @@ pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
 pub use tenants::{
     ActiveKey, ActiveWebSession, ListedKey, ListedTenant, NewKey, NewWebSession, OwnerConnection,
-    TenantUsage,
+    TenantFigures, TenantUsage,
 };
 pub use triggers::ContextUsage;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};

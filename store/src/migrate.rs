@@ -103,6 +103,12 @@ impl Migrations {
         all.collect()
     }
 
+    /// The version of the newest migration of this program.
+    pub fn newest_version() -> i64 {
+        let versions = MIGRATOR.iter().map(|migration| migration.version);
+        versions.max().unwrap_or_default()
+    }
+
     /// Lists the migrations that the database lacks, in order.
     pub async fn list_pending(&mut self) -> Result<Vec<Migration>, MigrationsError> {
         let applied = self.list_applied_versions().await?;

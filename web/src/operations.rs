@@ -4,7 +4,7 @@ use askama::Template;
 
 use crate::{format::Time, layout::Page, render::renders};
 
-renders!(OperationsPage);
+renders!(OperationsPage, Figures);
 
 /// The operator's page.
 #[derive(Debug, Clone, Template)]
@@ -12,13 +12,23 @@ renders!(OperationsPage);
 pub struct OperationsPage {
     /// The frame.
     pub page: Page,
+    /// All that changes.
+    pub figures: Figures,
+}
+
+/// The figures of the page, as a fragment that the browser fetches again and again.
+#[derive(Debug, Clone, Template)]
+#[template(path = "operations/figures.html")]
+pub struct Figures {
+    /// When they were read.
+    pub read: Time,
     /// Queues by kind of job.
     pub queues: Vec<Queue>,
     /// Workers and their running jobs.
     pub workers: Vec<(String, i64)>,
     /// Models.
     pub models: Vec<Model>,
-    /// The largest tenants.
+    /// The largest tenants, and those that call most often.
     pub tenants: Vec<Tenant>,
     /// The slowest calls of the last hour.
     pub slowest: Vec<SlowCall>,
@@ -35,15 +45,15 @@ pub struct OperationsPage {
 pub struct Queue {
     /// Kind of its jobs.
     pub kind: String,
-    /// Jobs that are not due yet.
+    /// Jobs that wait, due or not.
     pub waiting: i64,
-    /// Jobs that are due.
+    /// Those of them that are due.
     pub ready: i64,
     /// Jobs that run.
     pub running: i64,
-    /// Jobs that have failed for good.
+    /// Jobs that were given up.
     pub dead: i64,
-    /// Age of the oldest due job.
+    /// How long the oldest due job has been due.
     pub oldest_seconds: i64,
 }
 
@@ -54,13 +64,13 @@ pub struct Model {
     pub name: String,
     /// Calls that run.
     pub under_way: i64,
-    /// Calls of the last hour.
+    /// Calls of today.
     pub calls: i64,
     /// Failed ones of them.
     pub failed: i64,
-    /// Input tokens.
+    /// Tokens that today's calls read.
     pub input: u64,
-    /// Output tokens.
+    /// Tokens that they wrote.
     pub output: u64,
     /// State of the breaker.
     pub breaker: String,
@@ -77,7 +87,7 @@ pub struct Tenant {
     pub name: String,
     /// Its messages.
     pub messages: i64,
-    /// Its bytes.
+    /// Bytes of their content.
     pub bytes: u64,
     /// Its calls, on this server.
     pub calls_per_second: f64,
@@ -92,13 +102,13 @@ pub struct SlowCall {
     pub rpc: String,
     /// The status.
     pub code: String,
-    /// Its time.
-    pub milliseconds: f64,
-    /// Its end.
+    /// How long it took.
+    pub milliseconds: u64,
+    /// When it ended.
     pub time: Time,
 }
 
-/// A job that has failed for good.
+/// A job that was given up.
 #[derive(Debug, Clone)]
 pub struct DeadJob {
     /// Its tenant.
@@ -111,7 +121,7 @@ pub struct DeadJob {
     pub attempts: i32,
     /// The last error.
     pub error: String,
-    /// When it failed.
+    /// When it was given up.
     pub time: Time,
 }
 
@@ -122,7 +132,7 @@ pub struct Versions {
     pub version: String,
     /// Commit of the build.
     pub commit: String,
-    /// Version of the schema.
+    /// The newest migration that the server needs.
     pub schema: String,
     /// Version of PostgreSQL.
     pub database: String,
@@ -130,15 +140,15 @@ pub struct Versions {
     pub started: Time,
 }
 
-/// A metric over time.
+/// Metrics over time.
 #[derive(Debug, Clone)]
 pub struct Chart {
     /// Its name.
     pub name: String,
-    /// Its unit.
+    /// Its unit; empty: a number of things.
     pub unit: String,
-    /// The newest value.
-    pub newest: String,
+    /// The highest value, as text: the height of the drawing.
+    pub highest: String,
     /// Its lines.
     pub lines: Vec<ChartLine>,
     /// Minutes that it shows.
@@ -150,8 +160,23 @@ pub struct Chart {
 pub struct ChartLine {
     /// Its label.
     pub label: String,
-    /// Points of the SVG polyline.
-    pub points: String,
-    /// The values.
-    pub values: Vec<f64>,
+    /// The newest value, as text.
+    pub newest: String,
+    /// The line as the path of a drawing that is 360 wide and 100 high.
+    pub path: String,
+}
+
+/// A rate as text: one digit after the point below ten, none above.
+fn rate(value: &f64) -> String {
+    if *value < 10.0 {
+        format!("{value:.1}")
+    } else {
+        crate::format::number(*value as u64)
+    }
+}
+
+/// Seconds as text.
+fn seconds(value: &i64) -> String {
+    let value = u64::try_from(*value).unwrap_or_default();
+    crate::format::duration_ms(value.saturating_mul(1_000))
 }

@@ -11,6 +11,7 @@
 //! - `llm`: a real model, where it is installed. `python`: the Python client, where it is
 //!   installed. `typescript`: the TypeScript programs of the tutorial, where they are compiled.
 //!   `sdks`: SDKs of other protocols, where they are installed.
+//! - `browser`: Chromium, where it is installed.
 //! - `pooler`: PgBouncer. `tcp_proxy`: a proxy that stalls or closes connections.
 //!   `tenant_swap_proxy`: a proxy that changes the tenant in the parameters of statements.
 //! - `trace_collector`: a collector of traces, which keeps the spans that it receives.
@@ -48,6 +49,7 @@
 mod anneal_process;
 mod answer_fields;
 mod append_chats;
+mod browser;
 mod canary;
 pub mod chaos;
 mod chat_turns;
@@ -98,6 +100,7 @@ mod watchdog;
 pub use anneal_process::{AnnealBinary, CommandOutput, Folder, OwnPostgres, Process};
 pub use answer_fields::answer_fields;
 pub use append_chats::AppendedChat;
+pub use browser::{Browser, BrowserPage, Look};
 pub use canary::{Canary, content_digests, dump_database};
 pub use chat_turns::{TurnOutcome, TurnRequest, read_until_text};
 pub use credentials::{AuthorizedChannel, authorized_channel, make_key};
@@ -157,3 +160,5 @@ pub use anneal_transcripts::{
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;
+/// Keys of the keyboard, for [`BrowserPage::press`].
+pub use thirtyfour::{Key, TypingData};

@@ -32,7 +32,11 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
         "ForkConversation" => ask!(ForkConversationRequest {
             request_id: request_id()
         }),
-        "ListConversations" | "ListErasures" | "GetQueueStats" | "GetModelStats" => Vec::new(),
+        "ListConversations"
+        | "ListErasures"
+        | "GetQueueStats"
+        | "GetModelStats"
+        | "GetInstallationStats" => Vec::new(),
         "GetConversation" => pb::GetConversationRequest {
             conversation_id: conversation_id(),
         }

@@ -449,6 +449,13 @@ impl OperatorService for GrpcServices {
         run!(self, request, get_model_stats)
     }
 
+    async fn get_installation_stats(
+        &self,
+        request: Request<pb::GetInstallationStatsRequest>,
+    ) -> Result<Response<pb::GetInstallationStatsResponse>, Status> {
+        run!(self, request, get_installation_stats)
+    }
+
     async fn verify_conversation(
         &self,
         request: Request<pb::VerifyConversationRequest>,

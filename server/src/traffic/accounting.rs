@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, LazyLock, Mutex, OnceLock, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -14,7 +14,10 @@ use anneal_core::caller::TenantId;
 use anneal_proto::codec::ENTRY_BYTES;
 use metrics::Gauge;
 
-use super::rate::{Rate, RateDebt};
+use super::{
+    rate::{Rate, RateDebt},
+    rate_figures::RateFigures,
+};
 use crate::{failure::Failure, settings::CurrentSettings};
 
 /// Bytes that a waiting request or answer takes beside its content: headers, stream, task.
@@ -64,6 +67,16 @@ struct Account {
 struct RateDebts {
     calls: RateDebt,
     bytes: RateDebt,
+    /// Both, whether or not there are limits.
+    figures: RateFigures,
+}
+
+/// How often a tenant calls this server, and how many bytes it transfers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TenantRates {
+    pub(crate) tenant: TenantId,
+    pub(crate) calls_per_second: f64,
+    pub(crate) bytes_per_second: f64,
 }
 
 /// The account that one call is charged to, once its tenant is known. Cheap to clone.
@@ -111,6 +124,36 @@ impl TrafficLimits {
         }))
     }
 
+    /// Up to `limit` tenants that have called this server within the last seconds, those that call
+    /// most often first.
+    pub(crate) fn top_rates(&self, limit: usize) -> Vec<TenantRates> {
+        let now = self.0.began.elapsed();
+        let accounts = self.lock_accounts();
+        let rates = accounts.by_tenant.iter();
+        let rates = rates.map(|(tenant, account)| account.rates(*tenant, now));
+        let mut rates: Vec<TenantRates> = rates
+            .filter(|rates| rates.calls_per_second > 0.0 || rates.bytes_per_second > 0.0)
+            .collect();
+        drop(accounts);
+        rates.sort_by(|a, b| b.calls_per_second.total_cmp(&a.calls_per_second));
+        rates.truncate(limit);
+        rates
+    }
+
+    /// Calls and bytes per second of the tenant on this server.
+    pub(crate) fn rates_of(&self, tenant: TenantId) -> (f64, f64) {
+        let account = self.lock_accounts().by_tenant.get(&tenant).cloned();
+        account.map_or((0.0, 0.0), |account| {
+            let rates = account.rates(tenant, self.0.began.elapsed());
+            (rates.calls_per_second, rates.bytes_per_second)
+        })
+    }
+
+    fn lock_accounts(&self) -> MutexGuard<'_, Accounts> {
+        let accounts = self.0.accounts.lock();
+        accounts.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The accounting of one new call.
     pub(super) fn accounting(&self) -> RequestAccounting {
         RequestAccounting(Arc::new(AccountingState {
@@ -123,11 +166,7 @@ impl TrafficLimits {
     /// Finds or creates the tenant's account. Removes idle accounts if there are many.
     fn account(&self, tenant: TenantId) -> Arc<Account> {
         let now = self.0.began.elapsed();
-        let mut accounts = self
-            .0
-            .accounts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.lock_accounts();
         if accounts.by_tenant.len() >= accounts.sweep_at.max(MIN_SWEEP_SIZE) {
             // An account in use is kept: its calls and their waiting bytes hold references to it.
             accounts
@@ -164,10 +203,22 @@ impl Inner {
 }
 
 impl Account {
-    /// Whether the account has no debts (`rate.rs`).
+    fn rates(&self, tenant: TenantId, now: Duration) -> TenantRates {
+        let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (calls_per_second, bytes_per_second) = debts.figures.per_second(now);
+        TenantRates {
+            tenant,
+            calls_per_second,
+            bytes_per_second,
+        }
+    }
+
+    /// Whether the account has no debts (`rate.rs`) and was not used within the last seconds.
     fn is_settled(&self, now: Duration) -> bool {
         let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        debts.calls.is_settled(now) && debts.bytes.is_settled(now)
+        debts.calls.is_settled(now)
+            && debts.bytes.is_settled(now)
+            && debts.figures.per_second(now) == (0.0, 0.0)
     }
 }
 
@@ -192,6 +243,7 @@ impl RequestAccounting {
         if let Some(rate) = calls {
             rate.charge(&mut debts.calls, now, 1);
         }
+        debts.figures.count(now, 1, 0);
         drop(debts);
         // The account is not set yet, because a call is authenticated once.
         let _ = self.0.account.set(account);
@@ -201,10 +253,13 @@ impl RequestAccounting {
     /// Charges transferred bytes, of the request or of the answer. Does nothing before the tenant
     /// is known.
     pub(super) fn charge_bytes(&self, bytes: usize) {
-        if let (Some(rate), Some(account)) = (self.0.limits.bytes, self.0.account.get()) {
+        if let Some(account) = self.0.account.get() {
             let now = self.0.traffic.0.began.elapsed();
             let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
-            rate.charge(&mut debts.bytes, now, bytes as u64);
+            debts.figures.count(now, 0, bytes as u64);
+            if let Some(rate) = self.0.limits.bytes {
+                rate.charge(&mut debts.bytes, now, bytes as u64);
+            }
         }
     }
 

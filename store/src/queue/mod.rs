@@ -25,7 +25,7 @@ pub use compactions::{ManualCompaction, QueuedCompaction};
 pub use finish::{FailOutcome, FinishOutcome, JobCommit};
 pub use heartbeat::RescueOutcome;
 pub use notify::{JobNotifications, JobNotifier};
-pub use operate::{Job, JobFilter, JobPage, JobState, QueueFigures};
+pub use operate::{DeadJobOfTenant, Job, JobFilter, JobPage, JobState, QueueFigures};
 
 pub(crate) use compactions::forget_compactions;
 pub(crate) use enqueue::{DueJob, enqueue_jobs, enqueue_jobs_of_many, enqueue_manual_checkpoint};

@@ -70,6 +70,15 @@ pub struct JobPage {
     pub more: bool,
 }
 
+/// A job that was given up, and whose it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadJobOfTenant {
+    /// The tenant's name.
+    pub tenant: String,
+    /// The job.
+    pub job: Job,
+}
+
 /// Figures of one kind of job, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueFigures {
@@ -217,6 +226,34 @@ impl Store {
         } else {
             Ok(())
         }
+    }
+
+    /// Lists up to `limit` jobs of all tenants that were given up last, the newest first.
+    pub async fn list_newest_dead_jobs(
+        &self,
+        limit: i64,
+    ) -> Result<Vec<DeadJobOfTenant>, StoreError> {
+        let mut db = self.reads.checkout(Scope::Queue).await?;
+        let rows = sqlx::query_file!("sql/newest_dead_jobs.sql", limit)
+            .fetch_all(&mut *db)
+            .await?;
+        db.release().await?;
+        let jobs = rows.into_iter().map(|row| {
+            Ok(DeadJobOfTenant {
+                tenant: row.tenant,
+                job: Job {
+                    kind: JobKind::from_code(row.kind).ok_or(StoreError::Unreadable("job kind"))?,
+                    conversation: ConversationId(row.conversation_id),
+                    state: JobState::Dead,
+                    attempts: row.attempts,
+                    due: Micros(row.died_us),
+                    dirty: Micros(row.dirty_us),
+                    last_error: row.last_error.unwrap_or_default(),
+                    worker: String::new(),
+                },
+            })
+        });
+        jobs.collect()
     }
 
     /// Reads the figures of every kind of job, over all tenants.

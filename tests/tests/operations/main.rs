@@ -32,6 +32,7 @@
 //! - `retention`: workers delete what the settings keep no longer, and nothing else.
 //! - `retention_content`: content that no longer stands is erased, with what was made from it.
 //! - `retention_steps`: what fails keeps nothing else, and a step of retention is bounded.
+//! - `installation_stats`: figures of all tenants, workers and the answering server.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
@@ -66,6 +67,7 @@ mod erasure_steps;
 mod erasures;
 mod graceful_shutdown;
 mod health;
+mod installation_stats;
 mod legacy;
 mod legacy_crashes;
 mod legacy_unexpected;

@@ -155,6 +155,7 @@ const CRATES: &[CrateLayers] = &[
             "state auth",
             "watch_registry traffic turn_stops",
             "caches limits listen server_error call_metrics",
+            "slow_calls",
             "verbs audit poll_watchdog",
             // values
             "failure reason identity settings cors_origins reloaded_files truncated_text",

@@ -24,8 +24,8 @@ const KEYS: [&str; 4] = [
 
 /// The beginnings of the texts of those statements of the job queue that serve all tenants: they
 /// claim and free jobs, count them, list the workers that hold them, repair their times, delete
-/// parts of summaries, count open breakers, and find erasures.
-const QUEUE_STATEMENTS: [&str; 8] = [
+/// parts of summaries, count open breakers, find erasures, and show operators dead jobs.
+const QUEUE_STATEMENTS: [&str; 9] = [
     "-- Claims up to $2 due jobs of a kind",
     "-- Frees up to $2 jobs of a kind",
     "-- For each kind of job: the number of jobs that wait",
@@ -34,6 +34,7 @@ const QUEUE_STATEMENTS: [&str; 8] = [
     "-- Repairs times that were stored before the clock was set back",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
     "-- Up to $1 erasures that have not ended",
+    "-- For operators: the $1 jobs of all tenants that were given up last",
 ];
 
 /// The beginnings of the paths of code that migrates the tables of older systems, for all tenants

@@ -13,6 +13,7 @@
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
 //! - Erasures: `erase_user`, `erase_tenant`, `get_erasure`, `list_erasures`.
 //! - Operators: `list_jobs`, `requeue_job`, `discard_job`, `get_queue_stats`, `get_model_stats`,
+//!   `get_installation_stats`,
 //!   `verify_conversation` (checks stored rows against the promises of docs/reliability.md).
 
 pub(crate) mod append_large_message;
@@ -35,6 +36,7 @@ pub(crate) mod fork_conversation;
 pub(crate) mod get_context_usage;
 pub(crate) mod get_conversation;
 pub(crate) mod get_erasure;
+pub(crate) mod get_installation_stats;
 pub(crate) mod get_message;
 pub(crate) mod get_model_stats;
 pub(crate) mod get_queue_stats;

@@ -6,6 +6,7 @@
 //! - `cookie`: the cookie, which holds a session
 //! - `sign_in`: sign-in and sign-out
 //! - `assets`: the stylesheet and the scripts
+//! - `operations`: the operator's page
 //! - `error`: refusals; `headers`: headers of every answer
 //! - `conversations`: the list, and a conversation to talk in
 //! - `xray`: a conversation's context, and what other settings would do to it
@@ -18,6 +19,7 @@ mod csrf;
 mod error;
 mod form;
 mod headers;
+mod operations;
 mod page;
 mod sign_in;
 mod state;
@@ -60,6 +62,7 @@ pub(super) fn routes() -> impl Iterator<Item = &'static WebRoute> {
         .iter()
         .chain(conversations::ROUTES)
         .chain(xray::ROUTES)
+        .chain(operations::ROUTES)
 }
 
 /// Whether this is the path of a page.

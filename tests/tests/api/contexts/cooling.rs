@@ -177,6 +177,27 @@ async fn a_message_exactly_at_the_threshold_is_not_large() {
 }
 
 #[tokio::test]
+async fn a_message_that_is_read_alone_says_what_its_summary_was_made_from() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        large_message_threshold: Some(200),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation.turn(&prose(0, 60), "read").await;
+    app.run_jobs_until_idle().await;
+    let alone = conversation.message(1).await.summary.expect("a summary");
+    assert_eq!(alone.source_digest.len(), 32, "{alone:?}");
+    assert!(alone.prompt_version > 0, "{alone:?}");
+    let listed = conversation.messages().await;
+    let listed = listed[0].summary.clone().expect("a summary");
+    assert_eq!((listed.prompt_version, listed.source_digest.len()), (0, 0));
+    assert_eq!((listed.text, listed.tokens), (alone.text, alone.tokens));
+    let second = conversation.message(2).await;
+    assert_eq!(second.summary, None);
+}
+
+#[tokio::test]
 async fn row_D4_a_cool_large_message_without_summary_is_sent_in_the_original() {
     let app = TestApp::counted_by_workers().await;
     let conversation = conversation_with_large_first_message(&app).await;

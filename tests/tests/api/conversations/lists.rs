@@ -490,3 +490,59 @@ async fn the_default_page_size_is_50_and_the_largest_is_500() {
         assert_eq!(page.messages.len(), answered);
     }
 }
+
+#[tokio::test]
+async fn a_list_finds_titles_by_a_part_in_any_case_and_pinned_conversations() {
+    let app = TestApp::start().await;
+    for (title, user_id) in [
+        ("Résumé of May", "anna"),
+        ("résumé of June", "bert"),
+        ("100 % done", "anna"),
+        ("Other", "anna"),
+    ] {
+        let ask = pb::CreateConversationRequest {
+            title: title.into(),
+            user_id: user_id.into(),
+            ..Default::default()
+        };
+        let conversation = app.conversation_with(ask).await;
+        if title != "Other" {
+            let ask = pb::UpdateConversationRequest {
+                conversation: Some(pb::Conversation {
+                    conversation_id: conversation.id.clone(),
+                    pinned: true,
+                    ..Default::default()
+                }),
+                update_mask: Some(prost_types::FieldMask {
+                    paths: vec!["pinned".into()],
+                }),
+                ..Default::default()
+            };
+            let pinned = app.conversations().update_conversation(ask).await;
+            pinned.expect("pins");
+        }
+    }
+    let titles = async |title_contains: &str, user_id: &str, pinned_only: bool| {
+        let rows = app
+            .list(pb::ListConversationsRequest {
+                title_contains: title_contains.into(),
+                user_id: user_id.into(),
+                pinned_only,
+                ..Default::default()
+            })
+            .await;
+        rows.into_iter().map(|row| row.title).collect::<Vec<_>>()
+    };
+    for pinned_only in [false, true] {
+        assert_eq!(
+            titles("OF", "", pinned_only).await,
+            ["résumé of June", "Résumé of May"]
+        );
+        assert_eq!(titles("of", "anna", pinned_only).await, ["Résumé of May"]);
+        assert_eq!(titles("%", "", pinned_only).await, ["100 % done"]);
+        assert_eq!(titles("_", "", pinned_only).await.len(), 0);
+    }
+    assert_eq!(titles("", "", true).await.len(), 3);
+    assert_eq!(titles("", "anna", true).await.len(), 2);
+    assert_eq!(titles("", "", false).await.len(), 4);
+}

@@ -21,7 +21,10 @@ async fn gated_model() -> (Gate, ScriptedModel) {
 /// A model that numbers its answers.
 async fn numbering_model() -> ScriptedModel {
     ScriptedModel::start(|request| {
-        Script::says(request, [Say::text(&format!("Answer {}.", request.nth))])
+        Script::says(
+            request,
+            [Say::text(&format!("Answer {}.", request.nth + 1))],
+        )
     })
     .await
 }
@@ -264,7 +267,7 @@ async fn messages_are_withdrawn_and_restored_and_conversations_forked() {
 #[tokio::test]
 async fn a_question_whose_model_fails_stays_and_is_answered_later() {
     let model = ScriptedModel::start(|request| match request.nth {
-        1 => Script::status(400, &[], "{}"),
+        0 => Script::status(400, &[], "{}"),
         _ => Script::says(request, [Say::text("At last.")]),
     })
     .await;

@@ -45,8 +45,10 @@ pub(super) async fn strip(
         last => last.min(newest),
     };
     let first = query.first.max(last - MOST_MESSAGES + 1).max(1);
-    let token_runs = if first <= last {
-        reads::list_token_runs(&http_caller, &id, (first, last), 0).await?
+    // Later messages are in the context, with their own figures.
+    let unread = last.min(built.boundary_message_id);
+    let token_runs = if first <= unread {
+        reads::list_token_runs(&http_caller, &id, (first, unread), 0).await?
     } else {
         Vec::new()
     };

@@ -142,8 +142,10 @@ fn merge(runs: Vec<Run>) -> Vec<Run> {
         return runs;
     }
     let total: u64 = runs.iter().map(length).sum();
-    let step = (total / (MOST_RUNS as u64 / 2)).max(1);
-    let at_most = runs.len().div_ceil(MOST_RUNS / 2);
+    // Two neighbors are together longer than a step, or one has the most parts. So at most half of
+    // the runs end by their length, and a quarter by their parts.
+    let step = (total / (MOST_RUNS as u64 / 4)).max(1);
+    let at_most = runs.len().div_ceil(MOST_RUNS / 4);
     let mut merged: Vec<(Run, u64, usize)> = Vec::new();
     for run in runs {
         let run_length = length(&run);

@@ -100,15 +100,6 @@ pub(super) const fn trigger(trigger: pb::CheckpointTrigger) -> &'static str {
     }
 }
 
-/// What the context begins after.
-pub(super) const fn boundary(kind: pb::BoundaryKind) -> &'static str {
-    match kind {
-        pb::BoundaryKind::Unspecified => "the first message",
-        pb::BoundaryKind::Separator => "a separator",
-        pb::BoundaryKind::Checkpoint => "a checkpoint",
-    }
-}
-
 /// A kind of job, as forms send it.
 pub(super) const fn job_kind(kind: pb::JobKind) -> &'static str {
     match kind {
