@@ -60,7 +60,7 @@ begin
             '00000000-0000-0000-0000-000000000000', allowed);
     end loop;
     if exists (select from pg_roles where rolname = 'anneal_app') then
-        grant select, insert, delete on web_session to anneal_app;
+        grant select, insert, update, delete on web_session to anneal_app;
         grant execute on function sees_conversation(uuid) to anneal_app;
     end if;
 end

@@ -27,7 +27,8 @@ async fn the_figures_are_those_of_the_rpcs() {
         assert!(tenant.messages >= 24, "{tenant:?}");
         assert_figure(&page, &format!("{row} [data-messages]"), tenant.messages).await;
         assert_figure(&page, &format!("{row} [data-bytes]"), tenant.content_bytes).await;
-        let queues = app.operators().get_queue_stats(pb::GetQueueStatsRequest {});
+        let mut operators = app.operators();
+        let queues = operators.get_queue_stats(pb::GetQueueStatsRequest {});
         let queues = queues.await.expect("figures").into_inner().queues;
         let queue = "[data-queue=\"checkpoint\"]";
         let checkpoints = queues

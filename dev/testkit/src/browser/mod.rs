@@ -10,10 +10,7 @@ mod driver;
 mod network;
 mod page;
 
-use thirtyfour::{
-    Capabilities, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver,
-    common::config::WebDriverConfig,
-};
+use thirtyfour::{Capabilities, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver};
 
 use crate::{TestApp, skip_outside_gate};
 use driver::Driver;
@@ -110,7 +107,6 @@ impl Browser {
     pub async fn open_at(&self, origin: &str, path: &str, look: Look) -> BrowserPage {
         let profile = self.driver.new_profile();
         let session = WebDriver::builder(self.driver.url(), capabilities(&profile))
-            .config(WebDriverConfig::default())
             .connect()
             .await
             .expect("Chromium starts");

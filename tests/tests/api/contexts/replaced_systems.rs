@@ -356,7 +356,7 @@ fn text_of(start: usize, tokens: u64) -> String {
     let counter = Encoding::O200kBase.counter();
     let text = prose(start, 35);
     let missing = tokens - counter.count(&text).get();
-    let text = text + &" word".repeat(missing as usize);
+    let text = text + " word".repeat(missing as usize).as_str();
     assert_eq!(counter.count(&text).get(), tokens);
     text
 }

@@ -59,7 +59,7 @@ async fn an_answer_whose_words_arrive_at_once_takes_at_most_twice_the_bytes_of_i
         for web in [app.http_client(), second_server.http_client()] {
             let rest = web.resume("a", &received[cut].id, None).await.rest().await;
             assert_eq!(
-                text_of(&received[..=cut]) + &text_of(&rest),
+                text_of(&received[..=cut]) + text_of(&rest).as_str(),
                 text,
                 "after {}",
                 received[cut].id

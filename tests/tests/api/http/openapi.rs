@@ -124,7 +124,7 @@ fn camel(name: &str) -> String {
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |name, word| {
         let (initial, rest) = word.split_at(1);
-        name + &initial.to_uppercase() + rest
+        name + initial.to_uppercase().as_str() + rest
     })
 }
 

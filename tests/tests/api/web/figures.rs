@@ -332,5 +332,5 @@ async fn what_if_shows_other_settings_and_stores_them_on_demand() {
     let stored = conversation.conversation().await.policy.expect("a policy");
     assert_eq!(stored.max_message_count, Some(6));
     let again = browser.post(&path, &fields).await;
-    assert_eq!(again.status, 409, "the etag is an old one: {again:?}");
+    assert_eq!(again.status, 412, "the etag is an old one: {again:?}");
 }

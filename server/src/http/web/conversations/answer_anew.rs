@@ -1,5 +1,5 @@
-//! POST /conversations/{id}/messages/{mid}/edit and /regenerate: a question is answered anew, after an
-//! edit or as it stands.
+//! POST /conversations/{id}/messages/{mid}/edit and /regenerate: a question is answered anew, after
+//! an edit or as it stands.
 
 use axum::{extract::State, response::Response};
 use serde::Deserialize;

@@ -50,6 +50,11 @@ pub(super) struct Messages {
 }
 
 impl Messages {
+    /// The id of the newest of the messages; 0: there are none.
+    pub(super) fn last_id(&self) -> i64 {
+        self.messages.last().map_or(0, |last| last.message_id)
+    }
+
     /// The address of the page before this one; empty: there is none.
     pub(super) fn older_url(&self, id: &str) -> String {
         match self.messages.first() {
@@ -377,9 +382,9 @@ pub(super) async fn show_entries(
     PathParams(id): PathParams<String>,
     QueryParams(query): QueryParams<EntriesQuery>,
 ) -> Result<Response, WebError> {
+    let running = super::open::find_running_turn(&http_caller, &id).await?;
     let conversation = super::get_conversation(&http_caller, &id).await?;
     let messages = read_after(&http_caller, &id, query.after).await?;
-    let running = super::open::find_running_turn(&http_caller, &id).await?;
     let shown = Shown {
         conversation: &conversation,
         messages,

@@ -42,14 +42,15 @@ pub(super) async fn open(
     PathParams(id): PathParams<String>,
     QueryParams(query): QueryParams<OpenQuery>,
 ) -> Result<Response, WebError> {
-    let conversation = super::get_conversation(&http_caller, &id).await?;
+    // Before the conversation is read: the answer of a turn that has ended by then is stored.
     let turn = match query.before {
         0 => find_running_turn(&http_caller, &id).await?,
         _ => None,
     };
+    let conversation = super::get_conversation(&http_caller, &id).await?;
     let messages = entries::read_before(&http_caller, &id, query.before).await?;
     let older_url = messages.older_url(&id);
-    let expected_last = conversation.message_count;
+    let expected_last = messages.last_id().max(conversation.message_count);
     let shown = entries::Shown {
         conversation: &conversation,
         messages,
