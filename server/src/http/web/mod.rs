@@ -115,6 +115,7 @@ mod tests {
         limits::concurrency::TenantShare,
         settings::{AuthSettings, CurrentSettings, LimitSettings, ServerSettings, WebSettings},
         state::ServerState,
+        traffic::TrafficLimits,
     };
 
     #[test]
@@ -145,8 +146,9 @@ mod tests {
         let web = WebSettings::default();
         let auth = Authenticator::new(&AuthSettings::default(), &web, &store);
         let (server, current) = (ServerSettings::default(), CurrentSettings::default());
+        let traffic = TrafficLimits::new(current.clone(), true);
         let services = GrpcServices {
-            state: ServerState::new(store, &server, current, TenantShare::Whole),
+            state: ServerState::new(store, &server, current, traffic, TenantShare::Whole),
             encodes_answers: false,
         };
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
@@ -154,7 +156,7 @@ mod tests {
             services,
             auth.expect("without credentials no file is read"),
             &LimitSettings::default(),
-            WebState::new(&web, true, (address, false)),
+            WebState::new(&web, true, (address, false), None),
             CancellationToken::new(),
         )
     }
