@@ -32,7 +32,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod allowed_hosts;
 mod audit;
-mod credentials;
+pub(crate) mod credentials;
 mod database_connections;
 mod foreign_conversations;
 mod foreign_ids;
