@@ -24,7 +24,8 @@ create table web_session (
     subject         text not null,                              -- subject of the token; '' for a key
     verbs           smallint,                                   -- verbs of the token, as api_key.verbs; null for a key
     began_ts        timestamptz not null default now(),         -- when the credential was shown
-    expires_ts      timestamptz not null                        -- from when on it is refused
+    expires_ts      timestamptz not null,                       -- from when on it is refused; a visit extends it
+    ends_ts         timestamptz not null                        -- until when visits can extend it
 );
 -- put_web_session: the sessions of a key or subject, oldest first.
 create index web_session_by_holder on web_session (tenant_id, key_id, subject, began_ts);
