@@ -82,10 +82,13 @@ fn check_token(
 
 /// Reads the form of somebody who has not signed in.
 async fn read_anonymous(request: Request, state: &HttpState) -> Result<Bytes, Problem> {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    // Forms of browsers say their length.
-    if length.is_none_or(|length: usize| length > ANONYMOUS_FORM_BYTES) {
+    let headers = request.headers();
+    let length: Option<usize> = match headers.get(header::CONTENT_LENGTH) {
+        Some(length) => length.to_str().ok().and_then(|length| length.parse().ok()),
+        // No body at all. One in chunks does not say its length, and browsers send none.
+        None => (!headers.contains_key(header::TRANSFER_ENCODING)).then_some(0),
+    };
+    if length.is_none_or(|length| length > ANONYMOUS_FORM_BYTES) {
         return Err(Problem::too_large(ANONYMOUS_FORM_BYTES));
     }
     extractors::read_body(request, state).await
