@@ -3,7 +3,7 @@
 //! runs campaigns of faults and attacks against such processes.
 //!
 //! Apps and processes:
-//! - `test_app`: the app of one test: database, server, worker.
+//! - `test_app`: the app of one test: database, server, worker. `server_options`: its settings.
 //! - `anneal_process`: processes of the binary. `terminal`: the binary in a pseudo-terminal.
 //! - `scripted`: a model provider with scripted answers. `scripted_apps`, `model_worker`: servers
 //!   and workers that call it. `provider_caches`: scripted providers with prompt caches.
@@ -81,6 +81,7 @@ mod scripted;
 mod scripted_apps;
 mod sdks;
 mod seeded_random;
+mod server_options;
 mod sessions;
 mod status_details;
 mod table_rows;

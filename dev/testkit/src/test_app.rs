@@ -3,14 +3,8 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anneal_core::{
-    model::Models,
-    policy::{PolicyOverrides, SessionSettings},
-};
-use anneal_llm::{
-    Extractive, ModelAccess, Summarizer,
-    provider::{CallableModels, Providers, models_without_cache},
-};
+use anneal_core::{model::Models, policy::SessionSettings};
+use anneal_llm::{Extractive, ModelAccess, Summarizer, provider::Providers};
 use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
 use anneal_proto::v1::{
     chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
@@ -19,8 +13,8 @@ use anneal_proto::v1::{
     operator_service_client::OperatorServiceClient,
 };
 use anneal_server::{
-    Addresses, Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings, ModelList,
-    ReloadableSettings, ServerSettings, Setup, WebSettings, serve,
+    Addresses, Agents, AuthSettings, CurrentSettings, LimitSettings, ModelList, ReloadableSettings,
+    ServerSettings, Setup, WebSettings, serve,
 };
 use anneal_store::{
     AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database,
@@ -32,7 +26,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use crate::watchdog::{self, Watchdog};
+use crate::{
+    server_options::ServerOptions,
+    watchdog::{self, Watchdog},
+};
 
 /// The name of the model that writes summaries.
 pub const SUMMARY_MODEL: &str = "writer";
@@ -50,48 +47,6 @@ pub struct TestApp {
     options: ServerOptions,
     _watchdog: Watchdog,
     _stop: DropGuard,
-}
-
-/// The server's models, limits and other settings.
-#[derive(Clone, Default)]
-struct ServerOptions {
-    access: Arc<ModelAccess>,
-    chat: ChatSettings,
-    agents: Agents,
-    server: ServerSettings,
-    limits: LimitSettings,
-    auth: AuthSettings,
-    web: WebSettings,
-    pooling: Pooling,
-    /// Whether workers count all messages, also those that the server would count.
-    counted_by_workers: bool,
-    /// Whether the server believes that a model writes summaries. The worker of the app has none.
-    summaries_by_a_model: bool,
-}
-
-impl ServerOptions {
-    /// Options of a server that calls these models within these limits, and the matching session
-    /// settings.
-    fn with_models(
-        (providers, models): (Providers, Models),
-        default: impl Into<ModelList>,
-        limits: &ModelAccess,
-    ) -> (SessionSettings, Self) {
-        let callable = CallableModels::new(&providers, &models).expect("the settings are valid");
-        let unmarked = models_without_cache(&providers, &models);
-        let session = SessionSettings::new(PolicyOverrides::default(), models);
-        let options = Self {
-            access: Arc::new(ModelAccess {
-                models: callable,
-                ..*limits
-            }),
-            chat: ChatSettings {
-                model: default.into(),
-            },
-            ..Self::default()
-        };
-        (session.with_unmarked(unmarked), options)
-    }
 }
 
 /// PostgreSQL's binaries: those in `ANNEAL_PG_BIN`, or the installed ones.

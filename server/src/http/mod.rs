@@ -22,7 +22,7 @@
 //! - `sse`: answers as server-sent events
 //! - `resumable_turns`: turns that go on without their reader, and readers that come back
 //! - `serve`: serves HTTP/1.1 on connections
-//! - `state`: what all endpoints share
+//! - `state`: what all endpoints share; `web_state`: the page's part of it
 //! - `openai`: the doors of OpenAI's protocol; `ui`: the door of the AI SDK; `web`: the page
 
 mod allowed_hosts;
@@ -61,6 +61,7 @@ mod sse;
 mod state;
 mod ui;
 mod web;
+mod web_state;
 
 use std::net::SocketAddr;
 
@@ -79,7 +80,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 pub(crate) use serve::serve;
 pub(crate) use state::HttpState;
-pub(crate) use web::WebState;
+pub(crate) use web_state::WebState;
 
 use self::{allowed_hosts::AllowedHosts, problem::Problem};
 use crate::{

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     resumable_turns::{LogBudget, RunningTurns},
-    web::WebState,
+    web_state::WebState,
 };
 use crate::{auth::Authenticator, grpc::services::GrpcServices, settings::LimitSettings};
 

@@ -184,7 +184,7 @@ async fn fill_in(db: &mut PgConnection) {
              select {TENANT}, {id}, 'edit_message', n::text, '\\x01', n from generate_series(1, {EDITS}) as n;"
         )
     });
-    let sql = sql + &edits.concat();
+    let sql = format!("{sql}{}", edits.concat());
     sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut *db)
         .await

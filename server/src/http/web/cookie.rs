@@ -19,12 +19,19 @@ const ANONYMOUS_PREFIX: &str = "anneala_";
 
 /// How the cookie is set.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct CookieSettings {
+pub(super) struct CookieSettings {
     /// Whether browsers return it over HTTPS only.
-    pub(in crate::http) is_secure: bool,
+    is_secure: bool,
 }
 
 impl CookieSettings {
+    /// How this server sets it.
+    pub(super) fn of(state: &HttpState) -> Self {
+        Self {
+            is_secure: state.web.has_secure_cookies,
+        }
+    }
+
     /// The name. Browsers accept the prefix only from the host itself, over HTTPS.
     const fn name(self) -> &'static str {
         if self.is_secure {
@@ -86,7 +93,7 @@ pub(super) async fn accept_cookie(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let cookies = state.web.cookies;
+    let cookies = CookieSettings::of(&state);
     let value = match cookies.find(request.headers()) {
         Ok(value) => value.unwrap_or_default(),
         Err(problem) => return problem.into_response(),

@@ -49,7 +49,7 @@ impl<T: DeserializeOwned> FromRequest<HttpState> for Form<T> {
             read_anonymous(request, state).await?
         };
         check_token(in_header.as_ref(), &bytes, &secret)?;
-        let form = serde_urlencoded::from_bytes(&bytes).map_err(unreadable)?;
+        let form = serde_urlencoded::from_bytes(&bytes).map_err(|error| unreadable(&error))?;
         Ok(Self(form))
     }
 }
@@ -66,7 +66,7 @@ fn check_token(
             .to_str()
             .is_ok_and(|token| csrf::is_token_of(token, secret)),
         None => serde_urlencoded::from_bytes::<Vec<(String, String)>>(form)
-            .map_err(unreadable)?
+            .map_err(|error| unreadable(&error))?
             .iter()
             .find(|(name, _)| name == CSRF_FIELD)
             .is_some_and(|(_, token)| csrf::is_token_of(token, secret)),
@@ -98,7 +98,7 @@ fn refused(detail: &str) -> Problem {
     Problem::malformed(StatusCode::FORBIDDEN, detail)
 }
 
-fn unreadable(error: serde_urlencoded::de::Error) -> Problem {
+fn unreadable(error: &serde_urlencoded::de::Error) -> Problem {
     let detail = format!("the form cannot be read: {error}");
     Problem::malformed(StatusCode::BAD_REQUEST, detail)
 }

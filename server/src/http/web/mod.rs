@@ -7,10 +7,10 @@
 //! - `sign_in`: sign-in and sign-out
 //! - `assets`: the stylesheet and the scripts
 //! - `operations`: the operator's page
-//! - `error`: refusals; `headers`: headers of every answer
+//! - `error`: why a page cannot be shown; `refusals`: how refusals are shown; `headers`: headers of
+//!   every answer
 //! - `conversations`: the list, and a conversation to talk in
 //! - `xray`: a conversation's context, and what other settings would do to it
-//! - `state`: what the routes of pages share
 
 mod assets;
 mod conversations;
@@ -21,8 +21,8 @@ mod form;
 mod headers;
 mod operations;
 mod page;
+mod refusals;
 mod sign_in;
-mod state;
 mod xray;
 
 use axum::{Router, middleware, routing};
@@ -31,9 +31,8 @@ use tower_http::compression::{
     predicate::{Predicate, SizeAbove},
 };
 
-pub(super) use self::error::shape;
 use self::page::WebRoute;
-pub(crate) use self::state::WebState;
+pub(super) use self::refusals::shape;
 use super::state::HttpState;
 
 /// Routes that belong to no page.
@@ -112,6 +111,7 @@ mod tests {
     use crate::{
         auth::{Authenticator, SessionSecret},
         grpc::services::GrpcServices,
+        http::WebState,
         limits::concurrency::TenantShare,
         settings::{AuthSettings, CurrentSettings, LimitSettings, ServerSettings, WebSettings},
         state::ServerState,

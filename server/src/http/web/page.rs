@@ -3,7 +3,6 @@
 use std::{
     marker::PhantomData,
     sync::{Arc, OnceLock},
-    time::SystemTime,
 };
 
 use anneal_core::caller::{Bound, Caller, Verb};
@@ -168,11 +167,6 @@ impl PageContext {
     pub(super) const fn is_htmx(&self) -> bool {
         self.is_htmx
     }
-
-    /// The time to which ages on the page refer.
-    pub(super) fn now(&self) -> SystemTime {
-        SystemTime::now()
-    }
 }
 
 /// What the caller is bound to, in words; empty: nothing.
@@ -266,7 +260,7 @@ pub(super) fn html(
     status: StatusCode,
     rendered: Result<String, RenderError>,
 ) -> Result<Response, WebError> {
-    let rendered = rendered.map_err(WebError::of_template)?;
+    let rendered = rendered.map_err(|error| WebError::of_template(&error))?;
     Ok((status, Html(rendered)).into_response())
 }
 

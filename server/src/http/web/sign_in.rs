@@ -13,7 +13,7 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    cookie::SignedIn,
+    cookie::{CookieSettings, SignedIn},
     error::WebError,
     form::Form,
     page::{self, NoticeCode, PageContext},
@@ -99,7 +99,7 @@ pub(super) async fn sign_in(
     }
     Ok(with_cookie(
         page::see_other(path_after(&form.next), None),
-        state.web.cookies.of_session(&secret),
+        CookieSettings::of(&state).of_session(&secret),
     ))
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn sign_out(
         state.auth.sign_out(secret).await?;
     }
     let answer = page::see_other("/sign-in", Some(NoticeCode::SignedOut));
-    let mut answer = with_cookie(answer, state.web.cookies.removal());
+    let mut answer = with_cookie(answer, CookieSettings::of(&state).removal());
     answer
         .headers_mut()
         .insert("clear-site-data", HeaderValue::from_static("\"cache\""));

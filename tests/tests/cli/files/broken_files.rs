@@ -40,7 +40,7 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
     let nul = r#"{"type": "user", "content": "a\u0000b", "ts": 1}"#;
     let truncated = r#"{"type": "user", "content": "never fin"#;
     let lines = [
-        "\u{feff}".to_owned() + &user_record("first"),
+        format!("\u{feff}{}", user_record("first")),
         "{oops".into(),
         nul.into(),
         lone_surrogate.into(),
@@ -197,7 +197,7 @@ async fn messages_that_the_server_would_refuse_are_reported_and_the_others_are_s
     assert_eq!(texts().await, ["first", "second", "{}", "third"]);
     imports.folder.file(
         "large.jsonl",
-        &(lines.join("\n") + "\n" + &user_record("fourth")),
+        &format!("{}\n{}", lines.join("\n"), user_record("fourth")),
     );
     imports.import(&["large.jsonl", "--format", "claw0"]).await;
     assert_eq!(

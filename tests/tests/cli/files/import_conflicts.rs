@@ -558,7 +558,7 @@ async fn a_report_lists_all_of_100100_refused_lines() {
     let imports = ImportFolder::new(BINARY, &app);
     imports.folder.file(
         "broken.jsonl",
-        &(claw0_session(1) + &"{oops\n".repeat(REFUSED_LINES)),
+        &format!("{}{}", claw0_session(1), "{oops\n".repeat(REFUSED_LINES)),
     );
     let ran = imports
         .import(&[

@@ -1,20 +1,19 @@
-//! What the routes of pages share.
+//! The page's part of the state of HTTP.
 
 use std::net::SocketAddr;
 
 use anneal_process::metric_history::MetricHistory;
 
-use super::cookie::CookieSettings;
 use crate::settings::WebSettings;
 
 /// State of the routes of pages.
 pub(crate) struct WebState {
     /// Whether the page is served.
-    pub(in crate::http) is_on: bool,
-    /// How the cookie is set.
-    pub(in crate::http) cookies: CookieSettings,
+    pub(super) is_on: bool,
+    /// Whether browsers return the cookie over HTTPS only.
+    pub(super) has_secure_cookies: bool,
     /// The metrics of the last hour. None: nobody records them.
-    pub(in crate::http) history: Option<MetricHistory>,
+    pub(super) history: Option<MetricHistory>,
 }
 
 impl WebState {
@@ -26,12 +25,12 @@ impl WebState {
         (address, has_tls): (SocketAddr, bool),
         history: Option<MetricHistory>,
     ) -> Self {
-        let is_secure = settings
+        let has_secure_cookies = settings
             .secure_cookies
             .unwrap_or(has_tls || !address.ip().is_loopback());
         Self {
             is_on,
-            cookies: CookieSettings { is_secure },
+            has_secure_cookies,
             history,
         }
     }
