@@ -8,8 +8,9 @@
 //! - `models`: the configured models
 //! - `items`: items and messages, converted both ways; `ids`: the ids of conversations, responses
 //!   and items
-//! - `errors`: the error object
-//! - `request`: what requests have in common; `body_values`: the memory of their bodies
+//! - `errors`: the error object; `fields`: the fields of an object in a request
+//! - `request`: what requests have in common; `body_values`: the memory of their bodies;
+//!   `page_query`: pages of lists
 //! - `sealing`: the key of the codes in compactions
 
 mod body_values;
@@ -17,9 +18,11 @@ mod chat_completions;
 mod compaction;
 mod conversations;
 pub(super) mod errors;
+mod fields;
 pub(super) mod ids;
 pub(super) mod items;
 mod models;
+mod page_query;
 pub(super) mod request;
 mod responses;
 mod sealing;
