@@ -171,6 +171,19 @@ async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing(
     let broken = web.request("POST", &items);
     let broken = broken.header("content-type", "application/json").body("{");
     assert_error(&HttpResponse::send(broken).await, 400, "", "invalid_json");
+    for at in [
+        CONVERSATIONS,
+        &items,
+        "/v1/responses",
+        "/v1/chat/completions",
+    ] {
+        assert_error(
+            &post(&web, at, &json!([])).await,
+            400,
+            "body",
+            "invalid_type",
+        );
+    }
     let unknown = web.get("/v1/nothing").await;
     assert_error(&unknown, 404, "", "");
     let missing = web.get(&format!("{items}?after=msg_1")).await;

@@ -196,9 +196,6 @@ fn estimate_messages(
     messages: Vec<pb::NewMessage>,
     encoding: Encoding,
 ) -> Result<Tokens, ApiError> {
-    if messages.is_empty() {
-        return Ok(Tokens::ZERO);
-    }
     let messages = message::parse_up_to("input", messages, UNSTORED_MESSAGES)?;
     let tokens = messages
         .iter()
