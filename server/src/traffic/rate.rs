@@ -154,7 +154,7 @@ mod tests {
                 rate.charge(&mut debt, SECOND, 1);
                 let figures = rate.figures(&mut debt, SECOND);
                 assert_eq!(figures.left, burst - used, "{per_second} {burst}");
-                assert_eq!(figures.full_in, debt.settled_at - SECOND);
+                assert_eq!(figures.full_in, debt.settled_at.saturating_sub(SECOND));
             }
             assert!(rate.wait_time(&mut debt, SECOND).is_some());
             let settled_at = debt.settled_at;

@@ -171,19 +171,6 @@ async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing(
     let broken = web.request("POST", &items);
     let broken = broken.header("content-type", "application/json").body("{");
     assert_error(&HttpResponse::send(broken).await, 400, "", "invalid_json");
-    for at in [
-        CONVERSATIONS,
-        &items,
-        "/v1/responses",
-        "/v1/chat/completions",
-    ] {
-        assert_error(
-            &post(&web, at, &json!([])).await,
-            400,
-            "body",
-            "invalid_type",
-        );
-    }
     let unknown = web.get("/v1/nothing").await;
     assert_error(&unknown, 404, "", "");
     let missing = web.get(&format!("{items}?after=msg_1")).await;
@@ -197,6 +184,22 @@ async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing(
     )
     .await;
     assert_error(&refused, 400, "items[1].role", "invalid_value");
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_object_is_refused_by_its_type() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    for path in [
+        CONVERSATIONS,
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/v1/responses/compact",
+        "/v1/chat/completions",
+    ] {
+        let refused = post(&web, path, &json!([])).await;
+        assert_error(&refused, 400, "body", "invalid_type");
+    }
 }
 
 #[tokio::test]

@@ -40,8 +40,9 @@ pub(super) async fn add_items(
     request::check_only_included(&query)?;
     let path = ConversationPath::parse(id)?;
     let request_id = request::idempotency_key(&headers)?;
-    let body = Value::Object(body);
-    let (items, ignored) = body_values::run_on(&http_caller, body, parse).await??;
+    let parse_body = |body: Value| parse(&body);
+    let parsed = body_values::run_on(&http_caller, Value::Object(body), parse_body).await?;
+    let (items, ignored) = parsed?;
     let messages = conversation::open_items(&http_caller, items).await?;
     let ask = pb::AppendMessagesRequest {
         conversation_id: path.uuid(),
@@ -60,8 +61,8 @@ pub(super) async fn add_items(
 }
 
 /// The items of a body, at least one, and the parameters that have no effect.
-fn parse(body: Value) -> Result<(Vec<InputItem>, Vec<String>), ApiError> {
-    let mut fields = Fields::of_body(&body)?;
+fn parse(body: &Value) -> Result<(Vec<InputItem>, Vec<String>), ApiError> {
+    let mut fields = Fields::of_body(body)?;
     let items = conversation::parse_items(&mut fields)?;
     if !items.is_empty() {
         return Ok((items, fields.ignored()));

@@ -45,8 +45,8 @@ struct NewConversation {
 }
 
 impl NewConversation {
-    fn parse(body: Value) -> Result<Self, ApiError> {
-        let mut fields = Fields::of_body(&body)?;
+    fn parse(body: &Value) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
         let metadata = fields.value("metadata").map(request::parse_metadata);
         Ok(Self {
             metadata: metadata.transpose()?.unwrap_or_default(),
@@ -64,8 +64,8 @@ pub(super) async fn create_conversation(
     ObjectBody(body): ObjectBody,
 ) -> Result<Response, ApiError> {
     let request_id = request::idempotency_key(&headers)?;
-    let body = Value::Object(body);
-    let body = body_values::run_on(&http_caller, body, NewConversation::parse).await??;
+    let parse = |body: Value| NewConversation::parse(&body);
+    let body = body_values::run_on(&http_caller, Value::Object(body), parse).await??;
     let messages = conversation::open_items(&http_caller, body.items).await?;
     let ask = pb::CreateConversationRequest {
         request_id: request_id.clone(),

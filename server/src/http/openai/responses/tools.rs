@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     fn settings(body: &Value) -> Result<ToolSettings, ApiError> {
-        ToolSettings::take(&mut Fields::of(&body, "").expect("is an object"))
+        ToolSettings::take(&mut Fields::of(body, "").expect("is an object"))
     }
 
     fn tool(name: &str) -> Value {
