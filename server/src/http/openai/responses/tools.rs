@@ -62,11 +62,7 @@ impl ToolSettings {
             tools.push(parse_tool(&format!("tools[{index}]"), tool, &mut ignored)?);
         }
         check_unique(&tools, |index| format!("tools[{index}].name"))?;
-        let choice = body
-            .value("tool_choice")
-            .map(parse_choice)
-            .transpose()?
-            .filter(|choice| !tools.is_empty() || !is_auto(&choice.sent));
+        let choice = body.value("tool_choice").map(parse_choice).transpose()?;
         let mut settings = Self {
             tools,
             is_given,
@@ -194,10 +190,6 @@ pub(super) fn show_choice(choice: Option<&pb::ToolChoice>) -> Value {
         },
         None => json!("auto"),
     }
-}
-
-fn is_auto(choice: &tool_choice::Choice) -> bool {
-    *choice == tool_choice::Choice::Mode(tool_choice::Mode::Auto.into())
 }
 
 /// Parses a tool. Adds the paths of its fields that have no effect to `ignored`.
@@ -481,7 +473,11 @@ mod tests {
             );
         }
         assert!(settings(&json!({"tool_choice": "required"})).is_err());
-        assert!(settings(&json!({"tool_choice": "auto"})).is_ok_and(|set| set.choice.is_none()));
+        // The conversation may have tools, and another choice.
+        assert!(settings(&json!({"tool_choice": "auto"})).is_ok_and(|set| set.choice.is_some()));
+        let allowed =
+            json!({"type": "allowed_tools", "tools": [{"type": "function", "name": "a"}]});
+        assert!(settings(&json!({"tool_choice": allowed})).is_err());
     }
 
     #[test]
