@@ -157,6 +157,7 @@ pub(crate) fn router(
         ));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
+    api = api.layer(middleware::from_fn(openai::add_rate_limits));
     api = api.layer(middleware::from_fn_with_state(
         state.clone(),
         guards::refuse_when_closing,

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The paths of this protocol.
-const PATH_PREFIX: &str = "/v1/";
+pub(super) const PATH_PREFIX: &str = "/v1/";
 /// Names the request in an answer.
 pub(in crate::http) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// How long a client should wait, in milliseconds.

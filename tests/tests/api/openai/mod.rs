@@ -4,6 +4,7 @@
 //! - `compaction`: summaries that stand for what was said before
 //! - `conversations`: conversations and their items
 //! - `models`: the configured models
+//! - `rate_limits`: the headers about the rate of calls
 //! - `refusals`: conversations and items that are refused
 //! - `responses`: responses; `websocket`: over a WebSocket
 //! - `schema`: answers and events hold to the schema of the Open Responses specification
@@ -13,6 +14,7 @@ mod chat_completions;
 mod compaction;
 mod conversations;
 mod models;
+mod rate_limits;
 mod refusals;
 mod responses;
 mod schema;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::http::openai::{
     errors::ApiError,
-    items::{Fields, InputItem, parse_input, unsupported_value},
+    fields::{Fields, unsupported_value},
+    items::{InputItem, parse_items},
 };
 
 const ROLES: [&str; 6] = [
@@ -122,7 +123,7 @@ fn parse_message(message: &Value, path: &str) -> Result<pb::NewMessage, ApiError
         ));
     }
     fields.finish()?;
-    let parsed = parse_input(&Value::Array(items), path).map_err(|error| error.with_param(path))?;
+    let parsed = parse_items(&items, path).map_err(|error| error.with_param(path))?;
     Ok(merge(parsed))
 }
 

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::http::openai::{
     errors::ApiError,
-    items::{Fields, unsupported_value},
+    fields::{Fields, unsupported_value},
+    responses::check_unique,
 };
 
 /// The name under which `strict` of a function is said to have no effect.
@@ -49,15 +50,7 @@ fn parse_tools(
     fields: &mut Fields<'_>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<pb::Tool>, ApiError> {
-    let list = fields.list("tools")?;
-    if list.len() > TOOLS {
-        let message = format!(
-            "Invalid 'tools': array too long. Expected an array with maximum length {TOOLS}, but got an array with length {} instead.",
-            list.len()
-        );
-        let code = Some("array_above_max_length");
-        return Err(ApiError::invalid("tools", code, message));
-    }
+    let list = fields.short_list("tools", TOOLS)?.unwrap_or_default();
     let mut tools = Vec::with_capacity(list.len());
     let mut is_any_strict = false;
     for (index, tool) in list.iter().enumerate() {
@@ -65,6 +58,7 @@ fn parse_tools(
         is_any_strict |= is_strict;
         tools.push(tool);
     }
+    check_unique(&tools, |index| format!("tools[{index}].function.name"))?;
     if is_any_strict {
         ignored.push(STRICT.to_owned());
     }
@@ -119,7 +113,7 @@ fn parse_tool_choice(fields: &mut Fields<'_>) -> Result<Option<tool_choice::Choi
                 "none" => tool_choice::Mode::None,
                 "auto" => tool_choice::Mode::Auto,
                 "required" => tool_choice::Mode::Required,
-                other => return Err(unsupported_value(param.to_owned(), other, &MODES)),
+                other => return Err(unsupported_value(param, other, &MODES)),
             };
             return Ok(Some(tool_choice::Choice::Mode(mode.into())));
         }

@@ -4,7 +4,7 @@
 //!
 //! - `create`, `retrieve`, `delete`, `cancel`, `input_items`, `input_tokens`: the endpoints
 //! - `create_body`: the body of a create: what is honoured, and what is refused by name
-//! - `fields`: the fields of a body; `query`: the parameters of a query
+//! - `query`: the parameters of a retrieval
 //! - `tools`: tools, and which of them an answer may and must call
 //! - `parameters`: the response object
 //! - `input`: the input as messages
@@ -19,7 +19,6 @@ mod create;
 mod create_body;
 mod delete;
 mod events;
-mod fields;
 mod input;
 mod input_items;
 mod input_tokens;
@@ -42,6 +41,7 @@ pub(super) use create::acquire_reader;
 pub(super) use input::read as read_input;
 pub(super) use outcome::{Usage, now};
 pub(super) use run::{RunningResponse, UnstoredHistory};
+pub(super) use tools::check_unique;
 pub(super) use unstored::load_history;
 
 use crate::http::Route;

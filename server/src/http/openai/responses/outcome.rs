@@ -66,9 +66,10 @@ struct InputDetails {
     cache_write_tokens: u64,
 }
 
-/// Providers' figures for reasoning are a part of the output, which the server does not take apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputDetails {
+    /// As far as the provider counts them apart. The call of an answer has no figure for them, so
+    /// they are 0 if the end of the response was found by what is stored of its turn.
     reasoning_tokens: u64,
 }
 
@@ -189,12 +190,18 @@ impl Usage {
 
 impl From<TurnUsage> for Usage {
     fn from(usage: TurnUsage) -> Self {
-        Self::new((
+        let figures = (
             usage.input_tokens,
             usage.cached_tokens,
             usage.written_tokens,
             usage.output_tokens,
-        ))
+        );
+        Self {
+            output_tokens_details: OutputDetails {
+                reasoning_tokens: usage.reasoning_tokens,
+            },
+            ..Self::new(figures)
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! - `create`: plain, as a stream, stored or not; what is refused; tools; repeated creates
 //! - `chains`: a response continues another one, or a conversation
+//! - `requests`: what of a request is sent, shown, counted and refused
 //! - `background`: responses in the background are retrieved, resumed and cancelled
 
 mod background;
 mod chains;
 mod create;
+mod requests;
 
 use anneal_testkit::{HttpClient, HttpResponse, eventually};
 use serde_json::{Value, json};
