@@ -3,10 +3,14 @@
 //! - `create`: plain, as a stream, stored or not; what is refused; tools; repeated creates
 //! - `chains`: a response continues another one, or a conversation
 //! - `background`: responses in the background are retrieved, resumed and cancelled
+//! - `long_chains`: what the thirtieth response of a chain costs
+//! - `resumption`: streams that are cut, and servers that are killed
 
 mod background;
 mod chains;
 mod create;
+mod long_chains;
+mod resumption;
 
 use anneal_testkit::{HttpClient, HttpResponse, eventually};
 use serde_json::{Value, json};
