@@ -2,7 +2,7 @@
 //! have written, and the model gets the same context through each.
 
 use anneal_testkit::{
-    Built, HttpClient, HttpResponse, ImportFolder, ModelRequest, Rendered, Say, Script,
+    Built, HttpClient, HttpResponse, ImportFolder, MODEL, ModelRequest, Rendered, Say, Script,
     ScriptedModel, TestApp, TestConversation, appended_ids, pb,
 };
 use pb::{Format, conversation_event::Event};
@@ -214,7 +214,7 @@ async fn one_conversation_is_written_watched_continued_exported_and_counted_thro
     let text = "Now?";
     doors
         .ask(anneal_testkit::user(text), &item(text), async |doors| {
-            let body = json!({"messages": [{"role": "user", "content": text}]});
+            let body = json!({"model": MODEL, "messages": [{"role": "user", "content": text}]});
             let request = doors.web.json("POST", "/v1/chat/completions", &body);
             let answer = HttpResponse::send(request.header("anneal-conversation", doors.id()));
             let answer = answer.await;

@@ -24,8 +24,10 @@ fn count(entries: &[String]) -> Statements {
             continue;
         };
         let statement = statement.split("DETAIL:").next().unwrap_or_default();
-        let on_tables = statement.contains("ai_") || statement.contains("tenant");
-        if on_tables && !statement.contains("stop") && !statement.contains("lease_until_ts =") {
+        if statement.contains("ai_")
+            && !statement.contains("stop")
+            && !statement.contains("lease_until_ts =")
+        {
             let first_line = statement.lines().next().unwrap_or_default();
             *counts.entry(first_line.to_owned()).or_default() += 1;
         }

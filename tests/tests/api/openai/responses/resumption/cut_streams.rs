@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     Answer, EventStream, Servers, answers, assert_failed, assert_whole, assert_without_gap, body,
-    gates, number_after, read_after,
+    events_path, gates, number_after, read_after, read_path,
 };
 use crate::openai::responses::retrieve;
 
@@ -32,11 +32,9 @@ impl Run {
         let id = stream.id();
         let mut readers = Vec::new();
         let mut cut = |events: &[Value]| {
-            for after in events[readers.len()..].iter().cloned() {
-                let (web, id) = (second.clone(), id.clone());
-                readers.push(tokio::spawn(async move {
-                    read_after(&web, &id, Some(&after)).await
-                }));
+            for after in &events[readers.len()..] {
+                let (web, path) = (second.clone(), events_path(&id, Some(after)));
+                readers.push(tokio::spawn(async move { read_path(&web, &path).await }));
             }
         };
         let (mut text_bytes, mut calls) = (0, 0);

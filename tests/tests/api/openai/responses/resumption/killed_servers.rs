@@ -58,9 +58,9 @@ async fn a_response_whose_server_is_killed_after_any_piece_of_its_answer_fails_f
     let mut streams = Vec::new();
     for (number, answer) in answers.iter().enumerate() {
         // The last piece is the one that ends the answer. The end of the body never comes.
-        for pieces in 0..=answer.says.len() + 1 {
+        for pieces in 0..=answer.pieces() + 1 {
             let body = body(&format!("answer {number}, hang after {pieces}"));
-            let said = &answer.says[..pieces.min(answer.says.len())];
+            let said = &answer.says[..pieces.min(answer.pieces())];
             let web = &servers.first_web;
             streams.push(async move {
                 let mut stream = EventStream::create(web, &body).await;

@@ -45,10 +45,16 @@ impl Answer {
         }
     }
 
+    /// The number of pieces, without the one that ends the answer.
+    fn pieces(&self) -> usize {
+        let parts = self.says.iter();
+        parts.filter(|say| **say != Say::OutputLimit).count()
+    }
+
     fn script(&self, request: &ModelRequest) -> Script {
         let script = Script::says(request, self.says.clone());
         if self.is_cut {
-            script.cut_after(self.says.len())
+            script.cut_after(self.pieces())
         } else {
             script
         }
@@ -182,11 +188,16 @@ fn events_path(id: &str, after: Option<&Value>) -> String {
     })
 }
 
-/// The events after this one, to the end of the response. None: all.
-async fn read_after(web: &HttpClient, id: &str, after: Option<&Value>) -> Vec<Value> {
-    let answer = web.get(&events_path(id, after)).await;
+/// The events at this path, to the end of the response.
+async fn read_path(web: &HttpClient, path: &str) -> Vec<Value> {
+    let answer = web.get(path).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     read_events(&answer)
+}
+
+/// The events after this one, to the end of the response. None: all.
+async fn read_after(web: &HttpClient, id: &str, after: Option<&Value>) -> Vec<Value> {
+    read_path(web, &events_path(id, after)).await
 }
 
 /// The events of a response as they come.
