@@ -214,7 +214,11 @@ async fn one_conversation_is_written_watched_continued_exported_and_counted_thro
     let text = "Now?";
     doors
         .ask(anneal_testkit::user(text), &item(text), async |doors| {
-            let body = json!({"model": MODEL, "messages": [{"role": "user", "content": text}]});
+            let messages = json!([
+                {"role": "assistant", "content": "Answer 3."},
+                {"role": "user", "content": text},
+            ]);
+            let body = json!({"model": MODEL, "messages": messages});
             let request = doors.web.json("POST", "/v1/chat/completions", &body);
             let answer = HttpResponse::send(request.header("anneal-conversation", doors.id()));
             let answer = answer.await;
