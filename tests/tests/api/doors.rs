@@ -160,6 +160,36 @@ fn texts_of_messages(messages: &[pb::Message]) -> Vec<String> {
         .collect()
 }
 
+/// Exports a conversation as lines of JSON. Asserts that they are the same conversation once they
+/// are imported, and that the conversation is intact.
+async fn assert_export_is_the_same(
+    app: &TestApp,
+    conversation: &TestConversation<'_>,
+    texts: &[String],
+) {
+    let imports = ImportFolder::new(BINARY, app);
+    let file = "exported.jsonl";
+    let export = [&*conversation.id, "--format", "openai", "--output", file];
+    imports.export(&export).await;
+    let exported = imports
+        .import_ok(&[file, "--format", "openai", "--user", "other"])
+        .await;
+    assert_eq!(exported.len(), 1);
+    assert_eq!(texts_of_messages(&exported[0].messages().await), texts);
+    let lines = imports.folder.path().join(file);
+    let lines = std::fs::read_to_string(lines).expect("was written");
+    for line in lines.lines() {
+        serde_json::from_str::<Value>(line).expect("each line is JSON");
+    }
+    let same = preview(&exported[0], &[], Format::OpenaiChat).await;
+    let own = preview(conversation, &[], Format::OpenaiChat).await;
+    assert_eq!(same.0.rendered, own.0.rendered);
+    conversation.verify().await;
+    let verify = imports.arguments("verify", &[&conversation.id]);
+    let verified = imports.anneal.run(&verify).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
 #[tokio::test]
 async fn one_conversation_is_written_watched_continued_exported_and_counted_through_all_doors() {
     let model = start_model().await;
@@ -268,28 +298,6 @@ async fn one_conversation_is_written_watched_continued_exported_and_counted_thro
         })
         .collect();
     assert_eq!(texts_of_messages(&watched), texts);
-
-    // What is exported as lines of JSON is the same conversation.
-    let imports = ImportFolder::new(BINARY, &app);
-    let file = "exported.jsonl";
-    let export = [&*conversation.id, "--format", "openai", "--output", file];
-    imports.export(&export).await;
-    let exported = imports
-        .import_ok(&[file, "--format", "openai", "--user", "other"])
-        .await;
-    assert_eq!(exported.len(), 1);
-    assert_eq!(texts_of_messages(&exported[0].messages().await), texts);
-    let lines = imports.folder.path().join(file);
-    let lines = std::fs::read_to_string(lines).expect("was written");
-    for line in lines.lines() {
-        serde_json::from_str::<Value>(line).expect("each line is JSON");
-    }
-    let same = preview(&exported[0], &[], Format::OpenaiChat).await;
-    let own = preview(&conversation, &[], Format::OpenaiChat).await;
-    assert_eq!(same.0.rendered, own.0.rendered);
-    conversation.verify().await;
+    assert_export_is_the_same(&app, &conversation, &texts).await;
     elsewhere.verify().await;
-    let verify = imports.arguments("verify", &[&conversation.id]);
-    let verified = imports.anneal.run(&verify).await;
-    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
