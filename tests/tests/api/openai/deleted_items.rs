@@ -119,7 +119,7 @@ async fn ask(web: &HttpClient, model: &ScriptedModel, path: &str) -> ModelReques
     model.requests().pop().expect("the model was asked")
 }
 
-/// The id of the checkpoint that holds for the item's message, if there is one.
+/// The checkpoint that holds for the message with the item, if there is one.
 async fn covering_checkpoint(conversation: &TestConversation<'_>) -> Option<pb::Checkpoint> {
     let message = PLACE as i64 + 2;
     let mut checkpoints = conversation.checkpoints().await.into_iter();

@@ -127,13 +127,13 @@ async fn load_and_go_on(web: &HttpClient, pieces: usize, begun: &[Value]) {
         ]
     );
     let stored = messages(web, &next).await;
-    let roles_and_ends: Vec<(&str, &str)> = outline(&stored)
+    let questions: Vec<(&str, &str)> = outline(&stored)
         .into_iter()
         .filter(|(role, _)| *role == "user")
         .collect();
     let question = format!("Hang after {pieces}");
     assert_eq!(
-        roles_and_ends,
+        questions,
         [("user", &*question), ("user", "And then?")],
         "each question is stored once"
     );
