@@ -3,6 +3,7 @@
 //! - `chat_completions`: turns whose history the client sends
 //! - `compaction`: summaries that stand for what was said before
 //! - `conversations`: conversations and their items
+//! - `deleted_items`: items are deleted that a checkpoint stands for
 //! - `models`: the configured models
 //! - `rate_limits`: the headers about the rate of calls
 //! - `refusals`: conversations and items that are refused
@@ -13,6 +14,7 @@
 mod chat_completions;
 mod compaction;
 mod conversations;
+mod deleted_items;
 mod models;
 mod rate_limits;
 mod refusals;

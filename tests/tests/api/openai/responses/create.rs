@@ -1,6 +1,10 @@
 //! Responses are created: plain, as a stream, stored or not.
 
-use anneal_testkit::{Canary, HttpResponse, Say, Script, ScriptedModel, TestApp};
+use std::collections::BTreeMap;
+
+use anneal_testkit::{
+    Canary, HttpResponse, Say, Script, ScriptedModel, TestApp, dump_database, eventually,
+};
 use serde_json::{Value, json};
 
 use super::{RESPONSES, create, create_stream, id_of, retrieve, streamed_text, text_of, tool};
@@ -131,6 +135,71 @@ async fn nothing_of_a_response_that_is_not_stored_is_in_any_table() {
     )
     .await;
     assert_error(&again, 404, "", "previous_response_not_found");
+}
+
+/// The number of rows of each table, as `pg_dump` writes them.
+async fn count_rows(app: &TestApp) -> BTreeMap<String, usize> {
+    let mut rows = BTreeMap::new();
+    for line in dump_database(&app.url).await.lines() {
+        if let Some(rest) = line.strip_prefix("INSERT INTO public.") {
+            let table = rest.split(' ').next().unwrap_or_default();
+            *rows.entry(table.to_owned()).or_default() += 1;
+        }
+    }
+    // What a tenant's calls have cost, and that a model has failed, is not about a response.
+    for table in ["ai_model_spend", "ai_model_breaker", "ai_tenant_breaker"] {
+        rows.remove(table);
+    }
+    rows
+}
+
+#[tokio::test]
+async fn a_response_that_is_not_stored_leaves_no_row_however_it_ends() {
+    let model = ScriptedModel::start(|request| {
+        let asks = |word: &str| request.texts().last().is_some_and(|text| text == word);
+        if asks("fail") {
+            return Script::status(400, &[], r#"{"error": {"message": "no"}}"#);
+        }
+        let script = Script::says(request, [Say::text("Once "), Say::tool("c", "look", "{}")]);
+        if asks("break off") {
+            script.cut_after(2)
+        } else {
+            script
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let stored = id_of(&create(&web, &json!({"input": "a", "tools": [tool("look")]})).await);
+    let output = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+    let before = count_rows(&app).await;
+    assert_eq!(before["ai_response"], 1);
+    let no_calls = json!({"input": "a", "tools": [tool("look")], "tool_choice": "none"});
+    let bodies = [
+        json!({"input": "a", "tools": [tool("look")]}),
+        json!({"input": [output], "previous_response_id": stored, "tools": [tool("look")]}),
+        no_calls,
+        json!({"input": "fail"}),
+        json!({"input": "break off"}),
+    ];
+    for stream in [false, true] {
+        for body in &bodies {
+            let mut body = body.clone();
+            body["store"] = json!(false);
+            body["stream"] = json!(stream);
+            let answer = post(&web, RESPONSES, &body).await;
+            assert!(!answer.text.is_empty(), "{answer:?}");
+            // The turn settles its call after the answer was sent.
+            let mut db = app.db().await;
+            eventually("the turn is over", async || {
+                let leases = sqlx::query_scalar::<_, i64>("select count(*) from ai_model_lease");
+                leases.fetch_one(&mut db).await.expect("is answered") == 0
+            })
+            .await;
+            assert_eq!(count_rows(&app).await, before, "{body}");
+        }
+    }
+    assert!(model.requests().len() > 2 * bodies.len());
 }
 
 #[tokio::test]

@@ -4,11 +4,15 @@
 //! - `chains`: a response continues another one, or a conversation
 //! - `requests`: what of a request is sent, shown, counted and refused
 //! - `background`: responses in the background are retrieved, resumed and cancelled
+//! - `long_chains`: what the thirtieth response of a chain costs
+//! - `resumption`: streams that are cut, and servers that are killed
 
 mod background;
 mod chains;
 mod create;
+mod long_chains;
 mod requests;
+mod resumption;
 
 use anneal_testkit::{HttpClient, HttpResponse, eventually};
 use serde_json::{Value, json};
