@@ -128,8 +128,7 @@ impl Store {
         conversation: ConversationId,
         appends: InputAppends<'_>,
     ) -> Result<Option<MessageId>, StoreError> {
-        // Of the primary: it may have been stored a moment ago.
-        let mut db = self.writes.checkout(caller).await?;
+        let mut db = self.reads.checkout(caller).await?;
         let last = sqlx::query_file_scalar!(
             "sql/find_input_end.sql",
             caller.tenant().0,
