@@ -176,7 +176,7 @@ async fn a_response_that_is_discarded_leaves_a_chain_that_gets_a_message_meanwhi
     let (_, discarded) = run_in_order(
         &app,
         held,
-        conversation.append("of another client"),
+        async { conversation.append("of another client").await },
         app.store.discard_response(CALLER, turn(id)),
     )
     .await;

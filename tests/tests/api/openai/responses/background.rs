@@ -2,10 +2,11 @@
 
 use anneal_testkit::{Gate, HttpResponse, Say, Script, ScriptedModel, TestApp};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{
-    RESPONSES, create, create_stream, create_with_key, id_of, list_texts, number, read_events, retrieve, streamed_text, text_of,
-    wait_for_end,
+    RESPONSES, create, create_stream, create_with_key, id_of, list_texts, number, read_events,
+    retrieve, streamed_text, text_of, wait_for_end,
 };
 use crate::openai::{assert_error, post};
 
@@ -156,9 +157,9 @@ async fn only_a_running_response_in_the_background_can_be_cancelled() {
     assert_eq!(retrieve(&web, &ended).await["status"], "completed");
 }
 
-/// A cancelled response in the background whose input stands, as if its server had died before it
-/// withdrew the input, and the conversation.
-async fn cancelled_without_withdrawal(app: &TestApp) -> (String, String) {
+/// A failed response whose messages stand, as if its server had died before it withdrew them, and
+/// its conversation.
+async fn failed_without_withdrawal(app: &TestApp) -> (String, String) {
     let web = app.http_client();
     let conversation = id_of(&post(&web, "/v1/conversations", &json!({})).await.json());
     let body = json!({
@@ -169,7 +170,7 @@ async fn cancelled_without_withdrawal(app: &TestApp) -> (String, String) {
             {"role": "user", "content": "two"},
         ],
     });
-    let id = id_of(&create_with_key(&web, "k", &body).await.json());
+    let id = id_of(&create(&web, &body).await);
     wait_for_end(&web, &id).await;
     sqlx::query(
         r#"update ai_response set outcome = '{"status": "failed", "ended_at": 1}', ended_ts = now()"#,
@@ -186,21 +187,23 @@ async fn a_look_at_an_end_without_output_withdraws_what_its_server_has_left() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let (id, conversation) = cancelled_without_withdrawal(&app).await;
+    let (id, conversation) = failed_without_withdrawal(&app).await;
     let shown = retrieve(&web, &id).await;
-    assert_eq!((&shown["status"], &shown["output"]), (&json!("failed"), &json!([])));
+    assert_eq!(
+        (&shown["status"], &shown["output"]),
+        (&json!("failed"), &json!([]))
+    );
     assert!(list_texts(&web, &conversation).await.is_empty());
     // A user has the last word.
     let uuid = conversation.strip_prefix("conv_").expect("has a prefix");
-    let mut messages = app.message_client();
-    let restore = pb::RestoreMessagesRequest {
-        conversation_id: uuid.to_owned(),
-        message_ids: vec![1, 4],
-        ..pb::RestoreMessagesRequest::default()
-    };
-    messages.restore_messages(restore).await.expect("restores");
+    let uuid = Uuid::parse_str(uuid).expect("is a UUID");
+    let stored = app.conversation_by_id(&uuid.to_string());
+    stored.restore(&[1, 4]).await;
     let shown = retrieve(&web, &id).await;
-    assert_eq!((&shown["status"], &shown["output"]), (&json!("failed"), &json!([])));
+    assert_eq!(
+        (&shown["status"], &shown["output"]),
+        (&json!("failed"), &json!([]))
+    );
     assert_eq!(list_texts(&web, &conversation).await, ["one", "Yes."]);
 }
 
@@ -209,7 +212,7 @@ async fn a_look_at_an_old_end_changes_nothing() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let (id, conversation) = cancelled_without_withdrawal(&app).await;
+    let (id, conversation) = failed_without_withdrawal(&app).await;
     sqlx::query("update ai_response set ended_ts = now() - interval '61 minutes'")
         .execute(&mut app.db().await)
         .await
@@ -223,7 +226,7 @@ async fn the_input_of_a_response_whose_server_died_is_withdrawn_by_the_first_loo
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let (id, conversation) = cancelled_without_withdrawal(&app).await;
+    let (id, conversation) = failed_without_withdrawal(&app).await;
     // Its server has stored a part of the input, and recorded nothing.
     sqlx::query(
         "update ai_response set outcome = null, ended_ts = null, question_last_id = null, answer_message_id = null,

@@ -3,7 +3,10 @@
 use anneal_testkit::{Canary, HttpResponse, Say, Script, ScriptedModel, TestApp};
 use serde_json::{Value, json};
 
-use super::{RESPONSES, create, create_stream, create_with_key, id_of, list_texts, retrieve, streamed_text, text_of, tool};
+use super::{
+    RESPONSES, create, create_stream, create_with_key, id_of, list_texts, retrieve, streamed_text,
+    text_of, tool,
+};
 use crate::openai::{assert_error, delete, post};
 
 /// The keys that every response object has.
@@ -299,7 +302,10 @@ async fn a_refused_response_leaves_nothing_of_its_input() {
         {"role": "assistant", "content": "Yes?"},
         {"role": "user", "content": "two"},
     ]);
-    for (key, more) in [("a", json!({"conversation": conversation})), ("b", json!({}))] {
+    for (key, more) in [
+        ("a", json!({"conversation": conversation})),
+        ("b", json!({})),
+    ] {
         let mut body = more;
         body["input"] = input.clone();
         body["model"] = json!("unknown");

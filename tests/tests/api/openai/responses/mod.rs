@@ -34,7 +34,9 @@ async fn list_texts(web: &HttpClient, conversation: &str) -> Vec<Value> {
     let path = format!("/v1/conversations/{conversation}/items?order=asc");
     let listed = web.get(&path).await.json();
     let items = listed["data"].as_array().expect("is a list").iter();
-    items.map(|item| item["content"][0]["text"].clone()).collect()
+    items
+        .map(|item| item["content"][0]["text"].clone())
+        .collect()
 }
 
 /// Creates a response and reads its events.
