@@ -51,7 +51,7 @@ impl Store {
     }
 }
 
-/// What a response that has left nothing has begun with.
+/// The beginning of a response of which nothing is kept.
 #[derive(Clone, Copy)]
 struct Beginning<'a> {
     conversation: ConversationId,

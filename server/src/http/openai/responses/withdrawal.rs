@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anneal_core::message::MessageId;
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
-use anneal_store::{InputAppends, StoreError};
+use anneal_store::{InputAppends, Micros, StoreError};
 use tonic::{Code, Status};
 use tracing::warn;
 
@@ -37,8 +37,9 @@ const REPETITION_SECONDS: i64 = 3_600;
 impl Record {
     /// Withdraws what an end without output should have withdrawn, if the end is not old.
     pub(super) async fn repeat_withdrawal(&self, outcome: &Outcome) -> Result<(), ApiError> {
-        let is_recent = |ended: i64| ended / 1_000_000 + REPETITION_SECONDS > now();
-        if outcome.status.has_output() || !self.row.ended.is_some_and(|ended| is_recent(ended.0)) {
+        let limit = now() - REPETITION_SECONDS;
+        let is_recent = |ended: Micros| ended.0 / 1_000_000 > limit;
+        if outcome.status.has_output() || self.row.ended.is_none_or(|ended| !is_recent(ended)) {
             return Ok(());
         }
         self.withdraw_messages(self.row.answer_message_id).await
