@@ -3,6 +3,7 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::Digest,
+    limits::CHANGE_MESSAGES,
     message::MessageId,
 };
 use uuid::Uuid;
@@ -29,7 +30,8 @@ pub struct StoredResponse {
     pub after_message_id: MessageId,
     /// The last message of its input; None: not stored yet.
     pub question_last_id: Option<MessageId>,
-    /// The message with its output; None: there is none.
+    /// The message with its answer; None: there is none. Of a response without output it is
+    /// withdrawn.
     pub answer_message_id: Option<MessageId>,
     /// Whether the conversation was made for responses that name no conversation.
     pub is_chain: bool,
@@ -47,6 +49,37 @@ pub struct StoredResponse {
     pub ended: Option<Micros>,
     /// JSON that says how it has ended; None as for `ended`.
     pub outcome: Option<String>,
+}
+
+/// A response while it is that of one turn: another try of it may get its id later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseTurn<'a> {
+    /// Its id.
+    pub response_id: Uuid,
+    /// The request id of the turn.
+    pub request_id: &'a str,
+}
+
+/// How the appends of a response's input are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputAppends<'a> {
+    /// The newest message before the input.
+    pub after: MessageId,
+    /// The request id of the turn, and so of the append of its question.
+    pub request_id: &'a str,
+    /// The beginning of the request ids of the appends before it.
+    pub earlier_prefix: &'a str,
+}
+
+impl StoredResponse {
+    /// The response, as that of its turn.
+    #[must_use]
+    pub fn turn(&self) -> ResponseTurn<'_> {
+        ResponseTurn {
+            response_id: self.response_id,
+            request_id: &self.request_id,
+        }
+    }
 }
 
 impl Store {
@@ -85,6 +118,30 @@ impl Store {
         .await?;
         db.release().await?;
         Ok(running)
+    }
+
+    /// The last message of a response's input, as far as it is stored, withdrawn or not. None:
+    /// nothing is.
+    pub async fn find_input_end(
+        &self,
+        caller: Caller,
+        conversation: ConversationId,
+        appends: InputAppends<'_>,
+    ) -> Result<Option<MessageId>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let last = sqlx::query_file_scalar!(
+            "sql/find_input_end.sql",
+            caller.tenant().0,
+            conversation.0,
+            appends.after.0,
+            appends.request_id,
+            appends.earlier_prefix,
+            CHANGE_MESSAGES as i64,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(last.map(MessageId))
     }
 }
 

@@ -4,7 +4,7 @@ use anneal_proto::v1 as pb;
 use axum::{extract::State, response::Response};
 use serde_json::Value;
 
-use super::{input::list, record::Record};
+use super::{input::list, outcome::Status, record::Record};
 use crate::{
     http::{
         HttpState,
@@ -39,18 +39,17 @@ pub(super) async fn list_input_items(
 ) -> Result<Response, ApiError> {
     let ask = PageAsk::parse(&query)?;
     let mut record = Record::get(&state, &http_caller, &id).await?;
-    record.settle().await?;
-    let items = load_items(&record).await?;
+    let status = record.settle().await?.status();
+    let items = load_items(&record, status).await?;
     Ok(json::response(&page(items, &ask)?))
 }
 
-/// The items of the input, in order. Also those that were withdrawn because the response failed.
-async fn load_items(record: &Record) -> Result<Vec<Value>, ApiError> {
+/// The items of the input, in order. Also those that were withdrawn because the response keeps nothing.
+async fn load_items(record: &Record, status: Status) -> Result<Vec<Value>, ApiError> {
     let row = &record.row;
     let Some(last) = row.question_last_id else {
         return Ok(Vec::new());
     };
-    let has_failed = row.answer_message_id.is_none() && row.outcome.is_some();
     let mut items = Vec::new();
     let mut page_token = String::new();
     loop {
@@ -59,7 +58,7 @@ async fn load_items(record: &Record) -> Result<Vec<Value>, ApiError> {
             page_size: PAGE_MESSAGES,
             page_token,
             after_message_id: row.after_message_id.0,
-            include_withdrawn: has_failed,
+            include_withdrawn: matches!(status, Status::Failed | Status::Cancelled),
             ..pb::ListMessagesRequest::default()
         };
         let (listed, _reservation) = list(&record.caller, row.conversation_id, ask).await?;

@@ -11,7 +11,8 @@
 //! - `target`: the conversation of a response
 //! - `begin`: begins a response: `stored` or `unstored`; `run`: reads its events
 //! - `events`: pieces of an answer as events; `sse`: events as server-sent events
-//! - `outcome`: how a response has ended; `record`: a stored response
+//! - `outcome`: how a response has ended; `record`: a stored response; `withdrawal`: withdraws its
+//!   messages; `request_ids`: the request ids of its calls
 
 mod begin;
 mod cancel;
@@ -26,6 +27,7 @@ mod outcome;
 mod parameters;
 mod query;
 mod record;
+mod request_ids;
 mod retrieve;
 mod run;
 mod sse;
@@ -33,6 +35,7 @@ mod stored;
 mod target;
 mod tools;
 mod unstored;
+mod withdrawal;
 
 use axum::routing;
 

@@ -98,6 +98,11 @@ impl ShownRequest {
         Self { object }
     }
 
+    /// As it is stored.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("all its keys are strings")
+    }
+
     /// Whether the turn runs in the background.
     pub(super) fn is_background(&self) -> bool {
         self.object.get("background") == Some(&Value::Bool(true))

@@ -3,6 +3,7 @@
 use anneal_core::{caller::TenantId, digest, digest::Digest, message::MessageId};
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{NewResponse, PutResponse, StoreError};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::{
@@ -11,6 +12,7 @@ use super::{
     outcome::{Status, now},
     parameters::{Identity, ShownRequest, merge_options},
     record::{Record, Settled},
+    request_ids::{self, Attempt},
     run::RunningResponse,
     target::{self, Point, Target},
 };
@@ -32,6 +34,14 @@ const BEGIN_ATTEMPTS: usize = 4;
 /// Most messages of one append.
 const APPEND_MESSAGES: usize = 100;
 
+/// By what a repeated create is known.
+pub(super) struct CreateIdentity {
+    /// None: the create cannot be repeated.
+    pub(super) key: Option<String>,
+    /// Of the body.
+    pub(super) digest: Digest,
+}
+
 /// A response that begins.
 struct Beginning<'a> {
     state: &'a HttpState,
@@ -52,10 +62,10 @@ pub(super) async fn begin(
     state: &HttpState,
     caller: &HttpCaller,
     body: &CreateBody,
-    (key, digest): (Option<&str>, Digest),
+    identity: &CreateIdentity,
 ) -> Result<RunningResponse, ApiError> {
+    let (key, digest) = (identity.key.as_deref(), identity.digest);
     let id = key.map_or_else(Uuid::new_v4, |key| id_of_key(caller.caller.tenant(), key));
-    let mut request_id = response_id(id);
     if key.is_some()
         && let Some(mut record) = Record::find(state, caller, id).await?
     {
@@ -65,8 +75,7 @@ pub(super) async fn begin(
         match record.settle().await? {
             // It has left nothing, so it is tried again. Its turn is another one.
             Settled::Ended(outcome) if outcome.status == Status::Failed => {
-                record.delete_after_failure().await?;
-                request_id = format!("{request_id}/{}", Uuid::new_v4().as_simple());
+                record.discard().await.map_err(Failure::from)?;
             }
             Settled::Ended(_) | Settled::Running(_) => return Ok(join(record, None)),
         }
@@ -84,7 +93,7 @@ pub(super) async fn begin(
         caller,
         body,
         id,
-        request_id,
+        request_id: request_ids::new_turn(id, key),
         digest,
         earlier,
         question,
@@ -133,32 +142,61 @@ impl Beginning<'_> {
     /// tries again: a chain is then forked.
     async fn begin(self, point: Option<Point>) -> Result<RunningResponse, ApiError> {
         let mut record: Option<Record> = None;
-        for attempt in 0..BEGIN_ATTEMPTS {
-            let place = (&*self.request_id, attempt);
-            let target = target::find(self.caller, self.body, point, place).await?;
-            let placed = match record.take() {
+        for index in 0..BEGIN_ATTEMPTS {
+            let turn = &*self.request_id;
+            let attempt = Attempt { turn, index };
+            let target = target::find(self.caller, self.body, point, attempt).await?;
+            let mut placed = match record.take() {
                 None => match self.put(&target).await? {
                     PutResponse::Stored => self.load().await?,
                     // A create with the same key has come first.
                     PutResponse::Exists(row) => {
+                        self.delete_unused(&target).await;
                         return Ok(join(Record::new(self.state, self.caller, row)?, None));
                     }
                 },
                 Some(placed) => self.move_to(placed, &target).await?,
             };
-            let refusal = match self.start(&placed, (&target, attempt)).await {
+            let refusal = match self.start(&placed, &target, attempt).await {
                 Ok(reader) => return Ok(reader),
                 Err(refusal) => refusal,
             };
             let has_gone_on = refusal.is(Reason::LastMessageMismatch)
                 || (target.is_chain && refusal.is(Reason::TurnInProgress));
-            if !has_gone_on || attempt + 1 == BEGIN_ATTEMPTS {
-                placed.discard(target.is_new).await;
+            // If that fails, the row stays, so that a later look withdraws the input.
+            placed.withdraw_input().await?;
+            if !has_gone_on || index + 1 == BEGIN_ATTEMPTS {
+                self.discard(&placed).await;
                 return Err(refusal.into());
             }
             record = Some(placed);
         }
         Err(Failure::TurnLost.into())
+    }
+
+    /// Deletes the response, which could not begin.
+    async fn discard(&self, placed: &Record) {
+        if let Err(error) = placed.discard().await {
+            self.state.services.state.store.log_failure(&error, || {
+                warn!("could not delete a response that was refused: {error}");
+            });
+        }
+    }
+
+    /// Deletes the conversation that was made for this response, which is not stored.
+    async fn delete_unused(&self, target: &Target) {
+        if !target.is_new {
+            return;
+        }
+        let store = &self.state.services.state.store;
+        let deleted = store
+            .delete_unused_conversation(self.caller.caller, target.id, target.after)
+            .await;
+        if let Err(error) = deleted {
+            store.log_failure(&error, || {
+                warn!("could not delete the conversation of a repeated response: {error}");
+            });
+        }
     }
 
     fn model(&self, target: &Target) -> String {
@@ -190,7 +228,7 @@ impl Beginning<'_> {
             after_message_id: target.after,
             is_chain: target.is_chain,
             background: self.body.background,
-            request: serde_json::to_string(&shown).map_err(|_| Failure::Panicked)?,
+            request: shown.to_json(),
             request_digest: self.digest,
         };
         let store = &self.state.services.state.store;
@@ -218,22 +256,16 @@ impl Beginning<'_> {
         self.load().await
     }
 
-    /// Stores the input and starts the turn. Returns a reader of it. Of a turn that is refused no
-    /// input stays.
+    /// Stores the input and starts the turn. Returns a reader of it. Of a turn that is refused a part
+    /// of the input may be stored.
     async fn start(
         &self,
         record: &Record,
-        (target, attempt): (&Target, usize),
+        target: &Target,
+        attempt: Attempt<'_>,
     ) -> Result<RunningResponse, Problem> {
-        let mut last = target.after;
-        let started = match self.append_earlier(target, attempt, &mut last).await {
-            Ok(()) => self.start_turn(target, last).await,
-            Err(refusal) => Err(refusal),
-        };
-        if started.is_err() && !target.is_new {
-            record.withdraw_input(Some(last)).await;
-        }
-        let (reader, recorder) = started?;
+        let last = self.append_earlier(target, attempt).await?;
+        let (reader, recorder) = self.start_turn(target, last).await?;
         let recorder = RunningResponse::of_record(record.clone(), Some(recorder), None);
         let turns = &self.state.services.state.turns;
         turns.spawn(WatchedFuture::new(
@@ -247,17 +279,17 @@ impl Beginning<'_> {
         ))
     }
 
-    /// Appends what precedes the question after the message `last`, which becomes the newest one.
+    /// Appends what precedes the question. Returns the newest message.
     async fn append_earlier(
         &self,
         target: &Target,
-        attempt: usize,
-        last: &mut MessageId,
-    ) -> Result<(), Problem> {
-        for (index, messages) in self.earlier.chunks(APPEND_MESSAGES).enumerate() {
+        attempt: Attempt<'_>,
+    ) -> Result<MessageId, Problem> {
+        let mut last = target.after;
+        for (part, messages) in self.earlier.chunks(APPEND_MESSAGES).enumerate() {
             let ask = pb::AppendMessagesRequest {
                 conversation_id: target.id.to_string(),
-                request_id: format!("{}/input/{attempt}/{index}", self.request_id),
+                request_id: attempt.input(part),
                 messages: messages.to_vec(),
                 expected_last_message_id: Some(last.0),
             };
@@ -265,10 +297,10 @@ impl Beginning<'_> {
             let appended = services.append_messages(self.caller.request(ask)).await;
             let appended = appended.map_err(|status| Problem::of_rpc(&status))?;
             if let Some(newest) = appended.into_inner().messages.last() {
-                *last = MessageId(newest.message_id);
+                last = MessageId(newest.message_id);
             }
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Starts the turn, and waits until its question is stored. Returns two readers of it.

@@ -51,6 +51,50 @@ pub(super) struct ToolRule {
     must_call: bool,
 }
 
+/// The calls of one answer, checked against the rule of its request.
+#[derive(Debug, Clone)]
+pub(super) struct CheckedCalls {
+    rule: ToolRule,
+    count: usize,
+    /// Why the first call that the rule does not allow is refused.
+    refusal: Option<String>,
+}
+
+impl CheckedCalls {
+    /// No calls yet.
+    pub(super) const fn new(rule: ToolRule) -> Self {
+        Self {
+            rule,
+            count: 0,
+            refusal: None,
+        }
+    }
+
+    /// Adds a call of this tool. Returns whether it is allowed.
+    pub(super) fn add(&mut self, name: &str) -> bool {
+        self.count += 1;
+        let refusal = self.rule.refusal_of(name);
+        let is_allowed = refusal.is_none();
+        self.refusal = self.refusal.take().or(refusal);
+        is_allowed
+    }
+
+    /// Forgets all calls: the answer begins anew.
+    pub(super) fn clear(&mut self) {
+        (self.count, self.refusal) = (0, None);
+    }
+
+    /// Why one of the calls is refused. None: all are allowed.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// Why an answer with these calls must not end. None: it may.
+    pub(super) fn refusal_at_end(&self) -> Option<String> {
+        self.rule.refusal_at_end(self.count)
+    }
+}
+
 impl ToolSettings {
     /// Takes `tools` and `tool_choice` from a request.
     pub(super) fn take(body: &mut Fields<'_>) -> Result<Self, ApiError> {
@@ -143,7 +187,7 @@ impl ToolRule {
     }
 
     /// Why an answer must not call this tool. None: it may.
-    pub(super) fn refusal_of(&self, name: &str) -> Option<String> {
+    fn refusal_of(&self, name: &str) -> Option<String> {
         let is_refused = self
             .allowed
             .as_ref()
@@ -154,7 +198,7 @@ impl ToolRule {
     }
 
     /// Why an answer with so many calls must not end. None: it may.
-    pub(super) fn refusal_at_end(&self, calls: usize) -> Option<String> {
+    fn refusal_at_end(&self, calls: usize) -> Option<String> {
         (self.must_call && calls == 0)
             .then(|| "The model called no tool, which tool_choice requires.".to_owned())
     }

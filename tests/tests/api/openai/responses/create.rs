@@ -7,7 +7,10 @@ use anneal_testkit::{
 };
 use serde_json::{Value, json};
 
-use super::{RESPONSES, create, create_stream, id_of, retrieve, streamed_text, text_of, tool};
+use super::{
+    RESPONSES, create, create_stream, create_with_key, id_of, list_texts, retrieve, streamed_text,
+    text_of, tool,
+};
 use crate::openai::{assert_error, delete, post};
 
 /// The keys that every response object has.
@@ -308,17 +311,84 @@ async fn a_repeated_create_with_a_key_gets_the_same_response() {
     let model = ScriptedModel::saying("Once.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let send = async |body: &Value| {
-        let request = web
-            .json("POST", RESPONSES, body)
-            .header("idempotency-key", "k");
-        HttpResponse::send(request).await
-    };
+    let send = async |body: &Value| create_with_key(&web, "k", body).await;
     let first = send(&json!({"input": "a"})).await.json();
     assert_eq!(send(&json!({"input": "a"})).await.json(), first);
     assert_eq!(model.requests().len(), 1);
     let other = send(&json!({"input": "b"})).await;
     assert_error(&other, 409, "", "request_id_reused");
+}
+
+#[tokio::test]
+async fn a_key_that_is_repeated_twice_at_once_after_a_failure_leaves_one_response() {
+    let model = ScriptedModel::start(|request| {
+        if request.nth == 0 {
+            Script::status(400, &[], r#"{"error": {"message": "no"}}"#)
+        } else {
+            Script::says(request, [Say::text("Yes.")])
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let body = json!({"input": [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "two"},
+    ]});
+    let failed = create_with_key(&web, "k", &body).await;
+    assert_ne!(failed.status, 200, "{failed:?}");
+    let (left, right) = tokio::join!(
+        create_with_key(&web, "k", &body),
+        create_with_key(&web, "k", &body)
+    );
+    assert_eq!(
+        (left.status, right.status),
+        (200, 200),
+        "{left:?} {right:?}"
+    );
+    let (left, right) = (left.json(), right.json());
+    assert_eq!(left, right);
+    assert_eq!(text_of(&left), "Yes.");
+    assert_eq!(retrieve(&web, &id_of(&left)).await, left);
+    assert_eq!(model.requests().len(), 2);
+    // The conversations of the other tries are gone.
+    let conversations: i64 = sqlx::query_scalar("select count(*) from ai_conversation")
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts");
+    assert_eq!(conversations, 1);
+}
+
+#[tokio::test]
+async fn a_refused_response_leaves_nothing_of_its_input() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let conversation = id_of(&post(&web, "/v1/conversations", &json!({})).await.json());
+    let input = json!([
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "two"},
+    ]);
+    for (key, more) in [
+        ("a", json!({"conversation": conversation})),
+        ("b", json!({})),
+    ] {
+        let mut body = more;
+        body["input"] = input.clone();
+        body["model"] = json!("unknown");
+        let refused = create_with_key(&web, key, &body).await;
+        assert_error(&refused, 404, "model", "model_not_found");
+    }
+    assert!(list_texts(&web, &conversation).await.is_empty());
+    let rows: i64 = sqlx::query_scalar(
+        "select (select count(*) from ai_response) + (select count(*) from ai_conversation)",
+    )
+    .fetch_one(&mut app.db().await)
+    .await
+    .expect("counts");
+    assert_eq!(rows, 1, "the conversation that the client has made");
 }
 
 #[tokio::test]

@@ -29,6 +29,22 @@ pub(super) async fn create(web: &HttpClient, body: &Value) -> Value {
     answer.json()
 }
 
+/// Creates a response with an idempotency key.
+async fn create_with_key(web: &HttpClient, key: &str, body: &Value) -> HttpResponse {
+    let request = web.json("POST", RESPONSES, body);
+    HttpResponse::send(request.header("idempotency-key", key)).await
+}
+
+/// The text of each item of a conversation, in order.
+async fn list_texts(web: &HttpClient, conversation: &str) -> Vec<Value> {
+    let path = format!("/v1/conversations/{conversation}/items?order=asc");
+    let listed = web.get(&path).await.json();
+    let items = listed["data"].as_array().expect("is a list").iter();
+    items
+        .map(|item| item["content"][0]["text"].clone())
+        .collect()
+}
+
 /// Creates a response and reads its events.
 pub(super) async fn create_stream(web: &HttpClient, mut body: Value) -> Vec<Value> {
     body["stream"] = json!(true);
