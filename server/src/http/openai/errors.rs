@@ -19,6 +19,7 @@ use crate::{
     failure::Failure,
     http::{json, problem::Problem},
     reason::Reason,
+    truncated_text::TruncatedText,
 };
 
 /// The paths of this protocol.
@@ -52,7 +53,7 @@ impl ApiError {
         message: impl Into<String>,
     ) -> Self {
         Self {
-            param: Some(param.into()),
+            param: Some(TruncatedText::new(param.into()).into_string()),
             code: code.map(Cow::Borrowed),
             ..Self::of(StatusCode::BAD_REQUEST, message)
         }
@@ -76,14 +77,14 @@ impl ApiError {
 
     /// A parameter that does not exist.
     pub(in crate::http) fn unknown_parameter(param: impl Into<String>) -> Self {
-        let param = param.into();
+        let param = TruncatedText::new(param.into()).into_string();
         let message = format!("Unknown parameter: '{param}'.");
         Self::invalid(param, Some("unknown_parameter"), message)
     }
 
     /// A parameter that is missing.
     pub(in crate::http) fn missing_parameter(param: impl Into<String>) -> Self {
-        let param = param.into();
+        let param = TruncatedText::new(param.into()).into_string();
         let message = format!("Missing required parameter: '{param}'.");
         Self::invalid(param, Some("missing_required_parameter"), message)
     }
@@ -94,7 +95,7 @@ impl ApiError {
         expected: &str,
         found: &Value,
     ) -> Self {
-        let param = param.into();
+        let param = TruncatedText::new(param.into()).into_string();
         let found = type_name(found);
         let message =
             format!("Invalid type for '{param}': expected {expected}, but got {found} instead.");

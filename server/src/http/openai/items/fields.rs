@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::http::openai::errors::ApiError;
+use crate::{http::openai::errors::ApiError, truncated_text::TruncatedText};
 
 /// The fields of one object. A field that is null counts as absent.
 pub(in crate::http) struct Fields<'v> {
@@ -128,6 +128,7 @@ pub(in crate::http) fn unsupported_value(
 ) -> ApiError {
     let supported: Vec<String> = supported.iter().map(|value| format!("'{value}'")).collect();
     let supported = supported.join(", ");
+    let value = TruncatedText::new(value);
     let message = format!("Invalid value: '{value}'. Supported values are: {supported}.");
     ApiError::invalid(param, Some("invalid_value"), message)
 }

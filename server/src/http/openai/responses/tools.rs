@@ -7,7 +7,7 @@ use anneal_proto::v1::{self as pb, tool_choice};
 use serde_json::{Value, json};
 
 use super::fields::{Fields, not_one_of};
-use crate::http::openai::errors::ApiError;
+use crate::{http::openai::errors::ApiError, truncated_text::TruncatedText};
 
 /// Most characters of a tool's name.
 const NAME_CHARS: usize = 64;
@@ -80,6 +80,7 @@ impl ToolSettings {
         let is_declared = |name: &String| self.tools.iter().any(|tool| tool.name == *name);
         for name in names {
             if !is_declared(name) {
+                let name = TruncatedText::new(name);
                 return Err(ApiError::invalid(
                     "tool_choice",
                     Some("invalid_value"),
