@@ -46,14 +46,24 @@ pub(in crate::http) struct ApiError {
 }
 
 impl ApiError {
-    /// A parameter that is missing or has an unacceptable value.
+    /// A parameter that is missing or has an unacceptable value. A message that does not name the
+    /// parameter gets its name.
     pub(in crate::http) fn invalid(
         param: impl Into<String>,
         code: Option<&'static str>,
         message: impl Into<String>,
     ) -> Self {
+        let (param, message) = (
+            TruncatedText::new(param.into()).into_string(),
+            message.into(),
+        );
+        let message = if message.contains(&param) {
+            message
+        } else {
+            format!("{param}: {message}")
+        };
         Self {
-            param: Some(TruncatedText::new(param.into()).into_string()),
+            param: Some(param),
             code: code.map(Cow::Borrowed),
             ..Self::of(StatusCode::BAD_REQUEST, message)
         }

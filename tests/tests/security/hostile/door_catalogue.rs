@@ -263,51 +263,59 @@ async fn no_response_comes_before_itself() {
     assert_eq!(walk_back(&web, &fourth).await, [fourth.clone(), second]);
 }
 
+/// Posts a body with 10,000 items, which is answered, and one with 10,001, which is refused.
+async fn check_most_items(path: &str, more: &Value) {
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    for (count, status) in [(10_000, 200), (10_001, 400)] {
+        let calls = model.requests().len();
+        let mut body = more.clone();
+        body["input"] = json!(vec![json!({"role": "user", "content": "a"}); count]);
+        let answer = post(&web, path, &body).await;
+        assert_eq!(
+            answer.status, status,
+            "{path} with {count}: {:.300}",
+            answer.text
+        );
+        if status == 400 {
+            let error = &answer.json()["error"];
+            assert_eq!(
+                (&error["param"], &error["code"]),
+                (&json!("input"), &json!("array_above_max_length")),
+                "{path}"
+            );
+            assert_eq!(model.requests().len(), calls);
+        }
+    }
+}
+
 #[tokio::test]
-async fn ten_thousand_items_are_read_and_one_more_is_not() {
+async fn ten_thousand_items_are_counted_and_one_more_is_refused() {
+    check_most_items("/v1/responses/input_tokens", &json!({"model": MODEL})).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_items_are_answered_and_one_more_is_refused() {
+    let body = json!({"store": false, "truncation": "auto"});
+    check_most_items("/v1/responses", &body).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_items_are_compacted_and_one_more_is_refused() {
+    check_most_items("/v1/responses/compact", &json!({"model": MODEL})).await;
+}
+
+#[tokio::test]
+async fn a_response_of_two_thousand_items_is_stored_and_listed_in_pages() {
     let panics = case::record_panics();
     let model = ScriptedModel::saying("OK.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let items = |count: usize| vec![json!({"role": "user", "content": "a"}); count];
-    for (count, status) in [(10_000, 200), (10_001, 400)] {
-        let calls = model.requests().len();
-        let input = items(count);
-        for (path, body) in [
-            (
-                "/v1/responses/input_tokens",
-                json!({"model": MODEL, "input": input}),
-            ),
-            (
-                "/v1/responses",
-                json!({"input": input, "store": false, "truncation": "auto"}),
-            ),
-            (
-                "/v1/responses/compact",
-                json!({"model": MODEL, "input": input}),
-            ),
-        ] {
-            let answer = post(&web, path, &body).await;
-            assert_eq!(
-                answer.status, status,
-                "{path} with {count}: {:.300}",
-                answer.text
-            );
-            if status == 400 {
-                let error = &answer.json()["error"];
-                assert_eq!(
-                    (&error["param"], &error["code"]),
-                    (&json!("input"), &json!("array_above_max_length")),
-                    "{path}"
-                );
-            }
-        }
-        assert_eq!(model.requests().len() == calls, status == 400);
-    }
-    let stored = make(&web, "/v1/responses", &json!({"input": items(2_000)})).await;
-    let listed = web
-        .get(&format!("/v1/responses/{stored}/input_items?limit=100"))
-        .await;
-    assert_eq!(listed.json()["data"].as_array().map(Vec::len), Some(100));
+    let items = vec![json!({"role": "user", "content": "a"}); 2_000];
+    let stored = make(&web, "/v1/responses", &json!({"input": items})).await;
+    let page = format!("/v1/responses/{stored}/input_items?limit=100");
+    let listed = web.get(&page).await.json();
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(100));
     assert_no_harm(&app, &panics).await;
 }

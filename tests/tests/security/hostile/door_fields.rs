@@ -255,7 +255,7 @@ const CONTRADICTED: [&str; 7] = [
 async fn every_value_of_a_body_is_accepted_or_refused_by_name() {
     let panics = case::record_panics();
     let model = ScriptedModel::saying("Quite so.").await;
-    let app = TestApp::with_scripted_model(&model).await;
+    let app = TestApp::with_scripted_model_and_media(&model).await;
     let web = app.http_client();
     let make = async |path: &str, body: Value| {
         let made = HttpResponse::send(web.json("POST", path, &body)).await;

@@ -22,7 +22,10 @@ pub(crate) fn bodies() -> Vec<DoorCase> {
         let no_model = Expected::Error(404, "model".into(), "model_not_found");
         cases.push(post("an unknown model", path, &unknown, no_model));
         let ends = json!({"role": "user", "content": "a"});
-        for (name, item, param, code) in broken_items() {
+        // The RPC checks these, whose fields are not those of the items.
+        let items = broken_items().into_iter();
+        let items = items.filter(|(name, ..)| !name.ends_with("id of a call"));
+        for (name, item, param, code) in items {
             let body = json!({"model": MODEL, "input": [ends, item, ends]});
             cases.push(post(
                 name,
@@ -43,7 +46,10 @@ pub(crate) fn bodies() -> Vec<DoorCase> {
             ),
         ] {
             let body = json!({"model": MODEL, "input": input});
-            cases.push(post(name, path, &body, refused(param, code)));
+            // Nothing counts nothing.
+            if code != "empty_array" || path != INPUT_TOKENS {
+                cases.push(post(name, path, &body, refused(param, code)));
+            }
         }
         let item = json!({"type": "item_reference", "id": "msg_x"});
         let body = json!({"model": MODEL, "input": [item]});
@@ -203,12 +209,6 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             json!({"metadata": {"k": []}}),
             "metadata.k",
             "invalid_type",
-        ),
-        (
-            "a long user",
-            json!({"user": "x".repeat(65)}),
-            "user",
-            "string_above_max_length",
         ),
         (
             "a long key",
@@ -528,14 +528,7 @@ fn keys() -> Vec<DoorCase> {
             ..case
         }
     };
-    vec![
-        key(
-            "a key of 129 bytes",
-            "x".repeat(129).as_bytes(),
-            "limit_exceeded",
-        ),
-        key("a key that is not ASCII", b"\xff\xfe", "invalid_value"),
-    ]
+    vec![key("a key that is not ASCII", b"\xff\xfe", "invalid_value")]
 }
 
 /// Bodies of compactions.

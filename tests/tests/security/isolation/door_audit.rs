@@ -117,17 +117,21 @@ async fn a_response_that_is_deleted_is_in_the_audit_log_also_if_its_messages_sta
     let (conversation, _) = server.make("/v1/conversations", json!({})).await;
     let body = json!({"model": MODEL, "input": SECRET, "conversation": conversation});
     let (response, _) = server.make("/v1/responses", body).await;
-    let before = server.process.lines().len();
     let deleted = server
         .send("DELETE", &format!("/v1/responses/{response}"), None)
         .await;
     assert_eq!(deleted.status, 200, "{deleted:?}");
-    let found = server.process.find_line("\"target\":\"audit\"").await;
-    assert!(
-        found.is_some_and(|line| line.contains(&server.caller)),
-        "{:#?}",
-        &server.process.lines()[before..]
-    );
+    // A later call whose line is certain: the one of the deletion comes before it.
+    let path = format!("/v1/conversations/{conversation}");
+    assert_eq!(server.send("DELETE", &path, None).await.status, 200);
+    server
+        .assert_audited("delete_conversation ended with OK")
+        .await;
+    let lines = server.process.lines();
+    let audited = lines
+        .iter()
+        .filter(|line| line.contains("\"target\":\"audit\"") && line.contains(&server.caller));
+    assert_eq!(audited.count(), 2, "{lines:#?}");
     server.assert_no_secret();
 }
 

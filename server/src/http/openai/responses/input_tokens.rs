@@ -15,6 +15,7 @@ use anneal_proto::{
     },
 };
 use axum::{extract::State, response::Response};
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -25,6 +26,7 @@ use super::{
     target::Point,
 };
 use crate::{
+    failure::Failure,
     http::{
         HttpState,
         caller::{Authorized, EndpointRpcs, HttpCaller},
@@ -32,6 +34,7 @@ use crate::{
         json,
         openai::{body_values, errors::ApiError, ids::response_id, request::ObjectBody},
     },
+    limits::cpu_pool,
     verbs::Rpc,
 };
 
@@ -58,13 +61,19 @@ pub(super) async fn count_input_tokens(
 ) -> Result<Response, ApiError> {
     let body = Value::Object(body);
     let body = body_values::run_on(&http_caller, body, CreateBody::parse).await??;
+    let settings = state.services.state.settings.get();
+    if let Some(name) = &body.model
+        && settings.models.models.find(name).is_none()
+    {
+        return Err(Failure::model_not_configured(name.clone()).into());
+    }
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,
         Err(missing) if body.origin == Origin::Nothing => return Err(missing),
         Err(_) => Vec::new(),
     };
     let tokens = match body.origin {
-        Origin::Nothing => estimate_request(&body, &messages)?,
+        Origin::Nothing => estimate_request(&http_caller, body, messages).await?,
         Origin::Conversation(id) => {
             count_context(&http_caller, &body, (id, None), messages).await?
         }
@@ -102,7 +111,7 @@ async fn count_context(
         // A fork would be made, whose context is not built for a count.
         let earlier = input::load_messages(caller, id, last).await?;
         messages.splice(0..0, earlier);
-        return estimate_request(body, &messages);
+        return estimate_request(caller, body.clone(), messages).await;
     }
     let current = messages.split_off(messages.len().saturating_sub(CURRENT_MESSAGES));
     let ask = pb::BuildContextRequest {
@@ -115,20 +124,45 @@ async fn count_context(
     };
     let built = caller.services.build_context(caller.request(ask)).await;
     let context = built.map_err(not_found)?.into_parts().1.total_tokens;
-    let encoding = encoding_of(body);
     let inherited = inherited_options(&caller.services.state.settings.get(), &conversation)?;
-    let tools = estimate_tools(body, Some(&inherited), encoding)?;
-    Ok(context + estimate_messages(&messages, encoding)? + tools)
+    let counted = CreateBody {
+        // The context has them.
+        instructions: None,
+        ..body.clone()
+    };
+    let further = estimate(caller, counted, messages, Some(inherited)).await?;
+    Ok(context + further)
 }
 
 /// The tokens of a request without stored messages.
-fn estimate_request(body: &CreateBody, messages: &[pb::NewMessage]) -> Result<u64, ApiError> {
-    let encoding = encoding_of(body);
-    let instructions = body.instructions.as_ref().map_or(0, |instructions| {
-        (encoding.estimate(instructions) + FRAMING_PER_MESSAGE).get()
-    });
-    let messages = estimate_messages(messages, encoding)?;
-    Ok(instructions + messages + estimate_tools(body, None, encoding)?)
+async fn estimate_request(
+    caller: &HttpCaller,
+    body: CreateBody,
+    messages: Vec<pb::NewMessage>,
+) -> Result<u64, ApiError> {
+    estimate(caller, body, messages, None).await
+}
+
+/// The tokens of instructions, messages and tools: on the CPU pool, if they are long.
+async fn estimate(
+    caller: &HttpCaller,
+    body: CreateBody,
+    messages: Vec<pb::NewMessage>,
+    inherited: Option<pb::ChatOptions>,
+) -> Result<u64, ApiError> {
+    let of_messages: usize = messages.iter().map(pb::NewMessage::encoded_len).sum();
+    let of_instructions = body.instructions.as_ref().map_or(0, String::len);
+    let is_long = cpu_pool::is_long(of_messages + of_instructions, messages.len());
+    let work = move || {
+        let encoding = encoding_of(&body);
+        let instructions = body.instructions.as_ref().map_or(0, |instructions| {
+            (encoding.estimate(instructions) + FRAMING_PER_MESSAGE).get()
+        });
+        let messages = estimate_messages(messages, encoding)?;
+        Ok(instructions + messages + estimate_tools(&body, inherited.as_ref(), encoding)?)
+    };
+    let cpu = &caller.services.state.cpu;
+    cpu.run_if(is_long, caller.caller.tenant(), work).await?
 }
 
 fn encoding_of(body: &CreateBody) -> Encoding {
@@ -136,11 +170,11 @@ fn encoding_of(body: &CreateBody) -> Encoding {
     model.and_then(Encoding::of_model).unwrap_or_default()
 }
 
-fn estimate_messages(messages: &[pb::NewMessage], encoding: Encoding) -> Result<u64, ApiError> {
+fn estimate_messages(messages: Vec<pb::NewMessage>, encoding: Encoding) -> Result<u64, ApiError> {
     if messages.is_empty() {
         return Ok(0);
     }
-    let messages = message::parse_up_to("input", messages.to_vec(), UNSTORED_MESSAGES)?;
+    let messages = message::parse_up_to("input", messages, UNSTORED_MESSAGES)?;
     let tokens = messages
         .iter()
         .map(|message| encoding.estimate_message(message) + FRAMING_PER_MESSAGE);
