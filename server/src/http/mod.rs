@@ -219,6 +219,19 @@ mod tests {
 
     use super::*;
 
+    /// The tests of security call what the documentation lists.
+    #[test]
+    fn every_route_of_another_protocol_is_documented() {
+        let pages = [
+            include_str!("../../../docs/openai.md"),
+            include_str!("../../../docs/ai-sdk.md"),
+        ];
+        for (path, _) in openai::routes().chain(ui::ROUTES) {
+            let span = format!(" {}`", path.replace('*', ""));
+            assert!(pages.iter().any(|page| page.contains(&span)), "{path}");
+        }
+    }
+
     #[tokio::test]
     async fn a_panicking_handler_answers_with_an_internal_problem() {
         async fn broken() {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use crate::http::openai::errors::ApiError;
+use crate::{http::openai::errors::ApiError, truncated_text::TruncatedText};
 
 /// The fields of one object. A field that is null counts as absent.
 pub(in crate::http) struct Fields<'v> {
@@ -273,7 +273,7 @@ pub(in crate::http) fn unsupported_value(
     value: &str,
     supported: &[&str],
 ) -> ApiError {
-    let shown: String = value.chars().take(64).collect();
+    let shown = TruncatedText::new(value);
     let supported: Vec<String> = supported.iter().map(|value| format!("'{value}'")).collect();
     let supported = supported.join(", ");
     let message = format!("Invalid value: '{shown}'. Supported values are: {supported}.");

@@ -4,10 +4,13 @@ use anneal_core::limits::{STOP_TEXTS, TOOLS};
 use anneal_proto::v1::{self as pb, response_format, tool_choice};
 use serde_json::{Value, json};
 
-use crate::http::openai::{
-    errors::ApiError,
-    fields::{Fields, unsupported_value},
-    responses::check_unique,
+use crate::{
+    http::openai::{
+        errors::ApiError,
+        fields::{Fields, unsupported_value},
+        responses::check_unique,
+    },
+    truncated_text::TruncatedText,
 };
 
 /// The name under which `strict` of a function is said to have no effect.
@@ -97,6 +100,7 @@ fn parse_tool(tool: &Value, path: &str) -> Result<(pb::Tool, bool), ApiError> {
 }
 
 fn unsupported_tool(param: String, kind: &str) -> ApiError {
+    let kind = TruncatedText::new(kind);
     let message = format!(
         "Tools of the type '{kind}' are not supported. Supported are tools of the type 'function'."
     );

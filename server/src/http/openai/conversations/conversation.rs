@@ -22,6 +22,7 @@ use crate::{
         problem::Problem,
     },
     reason::Reason,
+    truncated_text::TruncatedText,
 };
 
 /// Items that one request adds.
@@ -85,11 +86,13 @@ impl ConversationPath {
 }
 
 fn not_found(id: &str) -> ApiError {
+    let id = TruncatedText::new(id);
     ApiError::not_found(format!("Conversation with id '{id}' not found."))
 }
 
 /// The error for an item that the conversation does not have.
 pub(super) fn item_not_found(id: &str) -> ApiError {
+    let id = TruncatedText::new(id);
     ApiError::not_found(format!("Item with id '{id}' not found in conversation."))
 }
 

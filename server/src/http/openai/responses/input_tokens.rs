@@ -26,6 +26,7 @@ use super::{
     target::Point,
 };
 use crate::{
+    failure::Failure,
     http::{
         HttpState,
         caller::{Authorized, EndpointRpcs, HttpCaller},
@@ -60,6 +61,12 @@ pub(super) async fn count_input_tokens(
 ) -> Result<Response, ApiError> {
     let body = Value::Object(body);
     let body = body_values::run_on(&http_caller, body, CreateBody::parse).await??;
+    let settings = state.services.state.settings.get();
+    if let Some(name) = &body.model
+        && settings.models.models.find(name).is_none()
+    {
+        return Err(Failure::model_not_configured(name.clone()).into());
+    }
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,
         Err(missing) if body.origin == Origin::Nothing => return Err(missing),

@@ -6,9 +6,12 @@ use anneal_core::limits::TOOLS;
 use anneal_proto::v1::{self as pb, tool_choice};
 use serde_json::{Value, json};
 
-use crate::http::openai::{
-    errors::ApiError,
-    fields::{Fields, unsupported_value},
+use crate::{
+    http::openai::{
+        errors::ApiError,
+        fields::{Fields, unsupported_value},
+    },
+    truncated_text::TruncatedText,
 };
 
 /// Most characters of a tool's name.
@@ -141,6 +144,7 @@ impl ToolSettings {
         let is_declared = |name: &String| self.tools.iter().any(|tool| tool.name == *name);
         for name in names {
             if !is_declared(name) {
+                let name = TruncatedText::new(name);
                 return Err(ApiError::invalid(
                     "tool_choice",
                     Some("invalid_value"),
