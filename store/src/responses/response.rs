@@ -1,5 +1,7 @@
 //! A stored response.
 
+use std::ops::RangeInclusive;
+
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::Digest,
@@ -94,6 +96,28 @@ impl Store {
         db.settle(found)
             .await?
             .ok_or(StoreError::NotFound(Entity::Response))
+    }
+
+    /// Finds the id of a response within a range of ids.
+    pub async fn find_response_id(
+        &self,
+        caller: Caller,
+        range: RangeInclusive<Uuid>,
+    ) -> Result<Option<Uuid>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let found = sqlx::query_scalar!(
+            "select response_id from ai_response
+             where tenant_id = $1 and response_id between $2 and $3
+             order by response_id
+             limit 1",
+            caller.tenant().0,
+            range.start(),
+            range.end(),
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(found)
     }
 
     /// Whether the turn with this request id is under way: its lease has not ended.

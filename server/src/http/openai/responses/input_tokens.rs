@@ -67,6 +67,7 @@ pub(super) async fn count_input_tokens(
     {
         return Err(Failure::model_not_configured(name.clone()).into());
     }
+    check_model(&state, &body)?;
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,
         Err(missing) if body.origin == Origin::Nothing => return Err(missing),
@@ -95,6 +96,17 @@ pub(super) async fn count_input_tokens(
     Ok(json::response(
         &json!({"object": "response.input_tokens", "input_tokens": tokens}),
     ))
+}
+
+/// Refuses a model that a create would refuse.
+fn check_model(state: &HttpState, body: &CreateBody) -> Result<(), ApiError> {
+    let settings = state.services.state.settings.get();
+    match &body.model {
+        Some(name) if settings.models.models.find(name).is_none() => {
+            Err(Failure::model_not_configured(name.clone()).into())
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The tokens of a context that ends with these messages. `last`: the last stored message that it

@@ -1,5 +1,7 @@
 //! Begins a response that is stored.
 
+use std::ops::RangeInclusive;
+
 use anneal_core::{caller::TenantId, digest, digest::Digest, message::MessageId};
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{NewResponse, PutResponse, StoreError};
@@ -65,9 +67,10 @@ pub(super) async fn begin(
     identity: &CreateIdentity,
 ) -> Result<RunningResponse, ApiError> {
     let (key, digest) = (identity.key.as_deref(), identity.digest);
-    let id = key.map_or_else(Uuid::new_v4, |key| id_of_key(caller.caller.tenant(), key));
-    if key.is_some()
-        && let Some(mut record) = Record::find(state, caller, id).await?
+    let ids = key.map(|key| KeyIds::new(caller.caller.tenant(), key));
+    let id = ids.map_or_else(Uuid::new_v4, |ids| ids.after(previous_of(body)));
+    if let Some(ids) = ids
+        && let Some(mut record) = find_of_key(state, caller, id, ids).await?
     {
         if record.row.request_digest != digest {
             return Err(Failure::from(StoreError::RequestIdReused).into());
@@ -130,11 +133,66 @@ async fn find_point(
     Point::of_response(&mut record).await.map(Some)
 }
 
-/// The response id of a key.
-fn id_of_key(tenant: TenantId, key: &str) -> Uuid {
-    let digest = digest::of_fields([tenant.0.as_bytes().as_slice(), key.as_bytes()]);
-    let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
-    Uuid::from_bytes(*id)
+/// The response that a create with this key has stored. `id`: the one that the same create stores.
+async fn find_of_key(
+    state: &HttpState,
+    caller: &HttpCaller,
+    id: Uuid,
+    ids: KeyIds,
+) -> Result<Option<Record>, ApiError> {
+    if let Some(record) = Record::find(state, caller, id).await? {
+        return Ok(Some(record));
+    }
+    let store = &state.services.state.store;
+    let other = store.find_response_id(caller.caller, ids.range()).await;
+    match other.map_err(Failure::from)? {
+        Some(other) => Record::find(state, caller, other).await,
+        None => Ok(None),
+    }
+}
+
+/// The response that a create continues.
+const fn previous_of(body: &CreateBody) -> Option<Uuid> {
+    match body.origin {
+        Origin::Response(id) => Some(id),
+        Origin::Nothing | Origin::Conversation(_) => None,
+    }
+}
+
+/// The ids of responses to creates with one key: they begin with the same ten bytes. The rest
+/// depends on the response before. So a key that is used again after its response was deleted does
+/// not get that response's id at another place, where the chain could lead back to itself.
+#[derive(Clone, Copy)]
+struct KeyIds {
+    prefix: [u8; 10],
+}
+
+impl KeyIds {
+    fn new(tenant: TenantId, key: &str) -> Self {
+        let digest = digest::of_fields([tenant.0.as_bytes().as_slice(), key.as_bytes()]);
+        let (prefix, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        Self { prefix: *prefix }
+    }
+
+    /// The id of the response that continues this one.
+    fn after(self, previous: Option<Uuid>) -> Uuid {
+        let previous = previous.unwrap_or_default();
+        let digest = digest::of_fields([self.prefix.as_slice(), previous.as_bytes()]);
+        let (rest, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        self.id(*rest)
+    }
+
+    /// All ids of the key.
+    fn range(self) -> RangeInclusive<Uuid> {
+        self.id([0; 6])..=self.id([u8::MAX; 6])
+    }
+
+    fn id(self, rest: [u8; 6]) -> Uuid {
+        let mut id = [0; 16];
+        id[..10].copy_from_slice(&self.prefix);
+        id[10..].copy_from_slice(&rest);
+        Uuid::from_bytes(id)
+    }
 }
 
 impl Beginning<'_> {
@@ -221,10 +279,7 @@ impl Beginning<'_> {
             response_id: self.id,
             conversation_id: target.id,
             request_id: self.request_id.clone(),
-            previous_response_id: match self.body.origin {
-                Origin::Response(id) => Some(id),
-                Origin::Nothing | Origin::Conversation(_) => None,
-            },
+            previous_response_id: previous_of(self.body),
             after_message_id: target.after,
             is_chain: target.is_chain,
             background: self.body.background,
@@ -345,11 +400,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_names_one_response_of_its_tenant() {
-        let tenant = |number| TenantId(Uuid::from_u128(number));
-        let id = id_of_key(tenant(1), "a");
-        assert_eq!(id, id_of_key(tenant(1), "a"));
-        assert_ne!(id, id_of_key(tenant(2), "a"));
-        assert_ne!(id, id_of_key(tenant(1), "b"));
+    fn a_key_names_ids_of_its_tenant_that_depend_on_the_response_before() {
+        let ids = |tenant, key| KeyIds::new(TenantId(Uuid::from_u128(tenant)), key);
+        let (first, later) = (
+            ids(1, "a").after(None),
+            ids(1, "a").after(Some(Uuid::max())),
+        );
+        assert_eq!(first, ids(1, "a").after(None));
+        assert_ne!(first, later);
+        for id in [first, later] {
+            assert!(ids(1, "a").range().contains(&id));
+            assert!(!ids(2, "a").range().contains(&id));
+            assert!(!ids(1, "b").range().contains(&id));
+        }
     }
 }
