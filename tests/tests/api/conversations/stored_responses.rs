@@ -178,10 +178,9 @@ async fn a_turn_neither_ends_nor_discards_another_try_with_its_id() {
     };
     let noted = app.store.note_question(CALLER, other, MessageId(1)).await;
     noted.expect("changes nothing");
-    let ended = app
-        .store
-        .end_response(CALLER, other, &end_with("{}", Some(2)));
-    assert!(!ended.await.expect("changes nothing"));
+    let end = end_with("{}", Some(2));
+    let ended = app.store.end_response(CALLER, other, &end).await;
+    assert!(!ended.expect("changes nothing"));
     let discarded = app.store.discard_response(CALLER, other).await;
     assert!(!discarded.expect("changes nothing"));
     assert_eq!(get(&app, id).await, before);
