@@ -46,7 +46,7 @@ impl Store {
             after,
             request_id: "",
         };
-        let deleted = delete_conversation_if_unused(&mut db, caller, beginning).await;
+        let deleted = try_delete_conversation(&mut db, caller, beginning).await;
         db.settle(deleted).await
     }
 }
@@ -115,27 +115,27 @@ async fn discard_under_lock(
             after: MessageId(row.after_message_id),
             request_id: turn.request_id,
         };
-        delete_locked_if_unused(&mut tx, caller, beginning).await?;
+        try_delete_locked(&mut tx, caller, beginning).await?;
     }
     tx.commit().await?;
     Ok(row.is_some())
 }
 
-async fn delete_conversation_if_unused(
+async fn try_delete_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
     beginning: Beginning<'_>,
 ) -> Result<bool, StoreError> {
     let mut tx = db.begin().await?;
     lock_for_deletion(&mut tx, caller, beginning.conversation).await?;
-    let is_deleted = delete_locked_if_unused(&mut tx, caller, beginning).await?;
+    let is_deleted = try_delete_locked(&mut tx, caller, beginning).await?;
     tx.commit().await?;
     Ok(is_deleted)
 }
 
 /// Deletes a conversation, which the caller has locked for deletion, if nothing uses it but the turn
 /// that has begun there. The end of its transaction (see [`subtract_usage`]).
-async fn delete_locked_if_unused(
+async fn try_delete_locked(
     db: &mut BoundedConnection,
     caller: Caller,
     beginning: Beginning<'_>,

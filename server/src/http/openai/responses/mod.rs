@@ -12,7 +12,7 @@
 //! - `begin`: begins a response: `stored` or `unstored`; `run`: reads its events
 //! - `events`: pieces of an answer as events; `sse`: events as server-sent events
 //! - `outcome`: how a response has ended; `record`: a stored response; `withdrawal`: withdraws its
-//!   messages; `request_ids`: the request ids of its calls
+//!   messages; `request_ids`: the request ids of its calls; `retries`: repeats them
 
 mod begin;
 mod cancel;
@@ -28,6 +28,7 @@ mod parameters;
 mod query;
 mod record;
 mod request_ids;
+mod retries;
 mod retrieve;
 mod run;
 mod sse;

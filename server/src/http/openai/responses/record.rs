@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::{
     outcome::{Outcome, Status, Storage, TurnEnd, now},
     parameters::ShownRequest,
+    retries::retry,
     tools::CheckedCalls,
-    withdrawal::retry,
 };
 use crate::{
     failure::Failure,

@@ -209,7 +209,7 @@ impl Beginning<'_> {
                     PutResponse::Stored => self.load().await?,
                     // A create with the same key has come first.
                     PutResponse::Exists(row) => {
-                        self.delete_unused(&target).await;
+                        self.delete_unused_conversation(&target).await;
                         return Ok(join(Record::new(self.state, self.caller, row)?, None));
                     }
                 },
@@ -242,7 +242,7 @@ impl Beginning<'_> {
     }
 
     /// Deletes the conversation that was made for this response, which is not stored.
-    async fn delete_unused(&self, target: &Target) {
+    async fn delete_unused_conversation(&self, target: &Target) {
         if !target.is_new {
             return;
         }

@@ -6,8 +6,6 @@
 //! the withdrawal before the response is shown: a process that dies in between leaves nothing that
 //! the next look does not mend, and a repetition never withdraws again what a user has restored.
 
-use std::time::Duration;
-
 use anneal_core::message::MessageId;
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{InputAppends, Micros, StoreError};
@@ -18,17 +16,10 @@ use super::{
     outcome::{Outcome, now},
     record::Record,
     request_ids,
+    retries::retry,
 };
 use crate::{failure::Failure, http::openai::errors::ApiError};
 
-/// Pauses between tries to store an end or to withdraw messages, while the database is unavailable
-/// or the server is overloaded.
-const RETRY_PAUSES: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
 /// Seconds after the end of a response in which a look at it repeats the withdrawal. Its server
 /// withdraws within seconds, or has died; a client asks for a response that it began, or begins it
 /// again, within minutes. A look at an older failure is a plain read.
@@ -121,21 +112,4 @@ fn may_pass(status: &Status) -> bool {
         status.code(),
         Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Aborted
     )
-}
-
-/// Makes a call, again after each of [`RETRY_PAUSES`] as long as its failure may pass.
-pub(super) async fn retry<T, E, F>(
-    mut call: impl FnMut() -> F,
-    may_pass: impl Fn(&E) -> bool,
-) -> Result<T, E>
-where
-    F: Future<Output = Result<T, E>>,
-{
-    for pause in RETRY_PAUSES {
-        match call().await {
-            Err(error) if may_pass(&error) => tokio::time::sleep(pause).await,
-            outcome => return outcome,
-        }
-    }
-    call().await
 }
