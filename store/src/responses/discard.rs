@@ -115,7 +115,7 @@ async fn discard_under_lock(
             after: MessageId(row.after_message_id),
             request_id: turn.request_id,
         };
-        try_delete_locked(&mut tx, caller, beginning).await?;
+        try_delete_under_lock(&mut tx, caller, beginning).await?;
     }
     tx.commit().await?;
     Ok(row.is_some())
@@ -128,14 +128,14 @@ async fn try_delete_conversation(
 ) -> Result<bool, StoreError> {
     let mut tx = db.begin().await?;
     lock_for_deletion(&mut tx, caller, beginning.conversation).await?;
-    let is_deleted = try_delete_locked(&mut tx, caller, beginning).await?;
+    let is_deleted = try_delete_under_lock(&mut tx, caller, beginning).await?;
     tx.commit().await?;
     Ok(is_deleted)
 }
 
 /// Deletes a conversation, which the caller has locked for deletion, if nothing uses it but the turn
 /// that has begun there. The end of its transaction (see [`subtract_usage`]).
-async fn try_delete_locked(
+async fn try_delete_under_lock(
     db: &mut BoundedConnection,
     caller: Caller,
     beginning: Beginning<'_>,
