@@ -55,7 +55,8 @@ fn end_with(outcome: &str, answer: Option<i64>) -> ResponseEnd {
 /// Stores a response that is new.
 async fn put(app: &TestApp, response: NewResponse) -> Uuid {
     let put = app.store.put_response(CALLER, &response).await;
-    assert_eq!(put.expect("stores"), PutResponse::Stored);
+    let stored = get(app, response.response_id).await;
+    assert_eq!(put.expect("stores"), PutResponse::Stored(stored));
     response.response_id
 }
 

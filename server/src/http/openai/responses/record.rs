@@ -1,6 +1,6 @@
 //! A stored response: how it has ended, and what its answer is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anneal_core::{
     caller::ConversationId,
@@ -11,6 +11,7 @@ use anneal_store::{
     Entity, ResponseEnd, StoreError, StoredAnswer, StoredResponse, TurnEnd as StoredTurnEnd,
 };
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -48,6 +49,17 @@ pub(super) struct Record {
     pub(super) caller: HttpCaller,
     pub(super) row: StoredResponse,
     pub(super) shown: ShownRequest,
+    /// The end that one of the readers in this process has stored: those of one turn, which are
+    /// clones, store it once.
+    ended: Arc<OnceCell<Ended>>,
+}
+
+/// A response that has ended.
+#[derive(Debug, Clone)]
+struct Ended {
+    row: StoredResponse,
+    outcome: Outcome,
+    presence: Presence,
 }
 
 /// Whether a response has ended.
@@ -58,6 +70,7 @@ pub(super) enum Settled {
 }
 
 /// Whether a row is there when it is read again.
+#[derive(Debug, Clone, Copy)]
 enum Presence {
     There,
     /// It was deleted, or another try has its id.
@@ -121,6 +134,7 @@ impl Record {
             caller: caller.clone(),
             row,
             shown,
+            ended: Arc::default(),
         })
     }
 
@@ -201,6 +215,21 @@ impl Record {
         answer: Option<MessageId>,
         outcome: Outcome,
     ) -> Result<Outcome, ApiError> {
+        let shared = Arc::clone(&self.ended);
+        let end = || self.clone().into_ended(answer, outcome);
+        let ended = shared.get_or_try_init(end).await?.clone();
+        self.row = ended.row;
+        match ended.presence {
+            Presence::There => Ok(ended.outcome),
+            Presence::Gone => Err(no_response(&self.id())),
+        }
+    }
+
+    async fn into_ended(
+        mut self,
+        answer: Option<MessageId>,
+        outcome: Outcome,
+    ) -> Result<Ended, ApiError> {
         if self.row.question_last_id.is_none() {
             self.row.question_last_id = self.find_input_end().await?;
         }
@@ -221,10 +250,11 @@ impl Record {
             self.withdraw_messages(self.row.answer_message_id.or(answer))
                 .await?;
         }
-        match presence {
-            Presence::There => Ok(outcome),
-            Presence::Gone => Err(no_response(&self.id())),
-        }
+        Ok(Ended {
+            row: self.row,
+            outcome,
+            presence,
+        })
     }
 
     async fn store_end(&self, end: &ResponseEnd) -> Result<bool, ApiError> {

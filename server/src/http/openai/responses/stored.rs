@@ -206,7 +206,7 @@ impl Beginning<'_> {
             let target = target::find(self.caller, self.body, point, attempt).await?;
             let mut placed = match record.take() {
                 None => match self.put(&target).await? {
-                    PutResponse::Stored => self.load().await?,
+                    PutResponse::Stored(row) => Record::new(self.state, self.caller, row)?,
                     // A create with the same key has come first.
                     PutResponse::Exists(row) => {
                         self.delete_unused_conversation(&target).await;
