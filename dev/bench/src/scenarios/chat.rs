@@ -54,7 +54,7 @@ pub(super) const MODEL: &str = "scripted";
 /// The database of the other build.
 const OTHER_DATABASE: &str = "other_build";
 /// Text that only the statement has that looks for stops (`store/sql/find_stops.sql`).
-const FIND_STOPS: &str = "as running (tenant_id, conversation_id, lease)";
+pub(super) const FIND_STOPS: &str = "as running (tenant_id, conversation_id, lease)";
 
 pub(crate) async fn measure(
     pace: Pace,

@@ -41,6 +41,8 @@ const WARM_UP: f64 = 3.0;
 const MODEL_DELAY: Duration = Duration::from_secs(1);
 /// Seconds of a round with a model that answers at once.
 const FULL_LOAD_SECONDS: f64 = 5.0;
+/// Turns whose statements are counted.
+const COUNTED_TURNS: u64 = 100;
 /// A checkpoint is due after a few turns.
 const COMPACT_THRESHOLD: u32 = 300;
 /// The most milliseconds of the server's own time to the first delta.
@@ -49,7 +51,8 @@ const MOST_P99_MS: f64 = 25.0;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let model = Arc::new(SilentModel::start().await?);
-    let stack = BenchStack::start_with(&chat::settings(&model)).await?;
+    let settings = chat::settings(&model);
+    let stack = BenchStack::start_with(&settings).await?;
     let bench = Bench { pace, stack, model };
     for (name, most_ratio, fields) in [
         ("truncation auto", Some(1.25), json!({"truncation": "auto"})),
@@ -60,6 +63,11 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     }
     bench.measure_turns(figures).await?;
     bench.measure_full_load(figures).await?;
+    let Bench { stack, model, .. } = bench;
+    stack.stop().await?;
+    let stack = BenchStack::start_logging_without_worker_with(&settings).await?;
+    let bench = Bench { pace, stack, model };
+    bench.measure_statements(figures).await?;
     bench.stack.stop().await
 }
 
@@ -210,6 +218,34 @@ impl Bench {
         let figure = Figure::new("responses", name, "turns/s", &responses);
         figures.put(figure.with_baseline("Chat", &responses, &chat));
         Ok(())
+    }
+
+    /// Counts the statements of a response in a chain, and of a turn of Chat.
+    async fn measure_statements(&self, figures: &mut Figures) -> anyhow::Result<()> {
+        let ours = self.count_statements(&Door::Responses(json!({}))).await?;
+        let theirs = self.count_statements(&Door::Chat).await?;
+        let figure = Figure::new(
+            "responses",
+            "statements of a response",
+            "statements",
+            &[ours],
+        );
+        figures.put(figure.with_baseline("Chat", &[ours], &[theirs]));
+        Ok(())
+    }
+
+    /// The statements of a turn, rounded: a server makes a few at other times.
+    async fn count_statements(&self, door: &Door) -> anyhow::Result<f64> {
+        let mut chain = self.open(door).await?;
+        chain.run_turn(SHORT_INPUT).await?;
+        let turns = self.pace.number(COUNTED_TURNS);
+        let before = self.stack.log_end()?;
+        for _ in 0..turns {
+            chain.run_turn(SHORT_INPUT).await?;
+        }
+        let of_turns = |statement: &str| !statement.contains(chat::FIND_STOPS);
+        let statements = self.stack.statements_since(before, of_turns)?;
+        Ok((statements.executed as f64 / turns as f64).round())
     }
 }
 
