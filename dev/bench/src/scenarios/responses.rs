@@ -20,6 +20,7 @@ use crate::{
     processes::{cpu_seconds, family_cpu_seconds},
     silent_model::SilentModel,
     stack::BenchStack,
+    statement_log::StatementTimes,
 };
 
 /// Responses of a long chain.
@@ -224,28 +225,39 @@ impl Bench {
     async fn measure_statements(&self, figures: &mut Figures) -> anyhow::Result<()> {
         let ours = self.count_statements(&Door::Responses(json!({}))).await?;
         let theirs = self.count_statements(&Door::Chat).await?;
-        let figure = Figure::new(
-            "responses",
-            "statements of a response",
-            "statements",
-            &[ours],
-        );
-        figures.put(figure.with_baseline("Chat", &[ours], &[theirs]));
+        let name = "statements of a response";
+        for (name, unit, value) in [
+            (
+                name.to_owned(),
+                "statements",
+                (|statements| statements.executed as f64) as fn(&StatementTimes) -> f64,
+            ),
+            (format!("{name}, time of all"), "ms", |statements| {
+                statements.total_ms
+            }),
+        ] {
+            let per_turn = |statements| value(statements) / self.counted_turns() as f64;
+            let (ours, theirs) = (per_turn(&ours), per_turn(&theirs));
+            let figure = Figure::new("responses", name, unit, &[ours]);
+            figures.put(figure.with_baseline("Chat", &[ours], &[theirs]));
+        }
         Ok(())
     }
 
-    /// The statements of a turn, rounded: a server makes a few at other times.
-    async fn count_statements(&self, door: &Door) -> anyhow::Result<f64> {
+    fn counted_turns(&self) -> u64 {
+        self.pace.number(COUNTED_TURNS)
+    }
+
+    /// The statements of turns that follow each other, without those that look for stops.
+    async fn count_statements(&self, door: &Door) -> anyhow::Result<StatementTimes> {
         let mut chain = self.open(door).await?;
         chain.run_turn(SHORT_INPUT).await?;
-        let turns = self.pace.number(COUNTED_TURNS);
         let before = self.stack.log_end()?;
-        for _ in 0..turns {
+        for _ in 0..self.counted_turns() {
             chain.run_turn(SHORT_INPUT).await?;
         }
         let of_turns = |statement: &str| !statement.contains(chat::FIND_STOPS);
-        let statements = self.stack.statements_since(before, of_turns)?;
-        Ok((statements.executed as f64 / turns as f64).round())
+        self.stack.statements_since(before, of_turns)
     }
 }
 
