@@ -42,6 +42,8 @@ const WARM_UP: f64 = 3.0;
 const MODEL_DELAY: Duration = Duration::from_secs(1);
 /// Seconds of a round with a model that answers at once.
 const FULL_LOAD_SECONDS: f64 = 5.0;
+/// Commits whose time is measured, one after the other.
+const COMMITS: u64 = 1_000;
 /// Turns whose statements are counted.
 const COUNTED_TURNS: u64 = 100;
 /// A checkpoint is due after a few turns.
@@ -62,6 +64,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         let rounds = bench.compare_chains(&Door::Responses(fields)).await?;
         report_chains(name, most_ratio, &rounds, figures);
     }
+    bench.measure_commits(figures).await?;
     bench.measure_turns(figures).await?;
     bench.measure_full_load(figures).await?;
     let Bench { stack, model, .. } = bench;
@@ -181,6 +184,21 @@ impl Bench {
     async fn count_checkpoints(&self) -> anyhow::Result<f64> {
         let sql = "select count(*) from ai_conversation_checkpoint";
         self.stack.database()?.number(sql).await
+    }
+
+    /// Measures a commit of PostgreSQL alone: a turn waits for several.
+    async fn measure_commits(&self, figures: &mut Figures) -> anyhow::Result<()> {
+        let database = self.stack.database()?;
+        database
+            .run("create table bare_commit (value integer)")
+            .await?;
+        let sql = "insert into bare_commit values (1);";
+        let commits = self.pace.number(COMMITS) as usize;
+        if let Some(times) = database.time_statement(sql, commits).await? {
+            let name = "one commit of PostgreSQL alone, p50";
+            figures.add("responses", name, "ms", [median(&times)]);
+        }
+        Ok(())
     }
 
     /// Measures the server's own time of turns whose model takes a while.
