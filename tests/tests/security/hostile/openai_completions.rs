@@ -9,23 +9,23 @@ use crate::hostile::door_case::{
 
 const COMPLETIONS: &str = "/v1/chat/completions";
 
-fn user(content: Value) -> Value {
+fn user(content: &Value) -> Value {
     json!({"role": "user", "content": content})
 }
 
-fn ask(messages: Value) -> Value {
+fn ask(messages: &Value) -> Value {
     json!({"model": MODEL, "messages": messages})
 }
 
 /// Messages and parameters.
 pub(crate) fn completions() -> Vec<DoorCase> {
-    let valid = ask(json!([user(json!("a"))]));
+    let valid = ask(&json!([user(&json!("a"))]));
     let mut cases = broken_bodies(COMPLETIONS, &valid);
     for (name, messages, param, code) in messages() {
         cases.push(post(
             name,
             COMPLETIONS,
-            &ask(messages),
+            &ask(&messages),
             refused(param, code),
         ));
     }
@@ -44,7 +44,7 @@ pub(crate) fn completions() -> Vec<DoorCase> {
     }
     for store in [false, true] {
         let unknown =
-            json!({"model": "no-such-model", "store": store, "messages": [user(json!("a"))]});
+            json!({"model": "no-such-model", "store": store, "messages": [user(&json!("a"))]});
         let no_model = Expected::Error(404, "model".into(), "model_not_found");
         cases.push(post("an unknown model", COMPLETIONS, &unknown, no_model));
     }
@@ -54,8 +54,8 @@ pub(crate) fn completions() -> Vec<DoorCase> {
 
 /// Messages that are refused.
 fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let call = |call: Value| json!([user(json!("a")), {"role": "assistant", "tool_calls": [call]}, user(json!("b"))]);
-    let part = |part: Value| json!([user(json!([part]))]);
+    let call = |call: Value| json!([user(&json!("a")), {"role": "assistant", "tool_calls": [call]}, user(&json!("b"))]);
+    let part = |part: Value| json!([user(&json!([part]))]);
     vec![
         (
             "no messages",
@@ -96,13 +96,13 @@ fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         (
             "a number for content",
-            json!([user(json!(1))]),
+            json!([user(&json!(1))]),
             "messages[0].content",
             "invalid_type",
         ),
         (
             "no content",
-            json!([user(Value::Null)]),
+            json!([user(&Value::Null)]),
             "messages[0].content",
             "missing_required_parameter",
         ),
@@ -162,7 +162,7 @@ fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         (
             "an answer at the end",
-            json!([user(json!("a")), {"role": "assistant", "content": "b"}]),
+            json!([user(&json!("a")), {"role": "assistant", "content": "b"}]),
             "messages[1].role",
             "invalid_value",
         ),
@@ -171,7 +171,10 @@ fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
 
 /// Parameters that are refused.
 fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+    [plain_parameters(), tools_and_shapes()].concat()
+}
+
+fn plain_parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     vec![
         (
             "a number for a model",
@@ -239,6 +242,12 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "max_tokens",
             "invalid_value",
         ),
+    ]
+}
+
+fn tools_and_shapes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+    vec![
         ("two choices", json!({"n": 2}), "n", "unsupported_parameter"),
         (
             "a text for tools",

@@ -9,7 +9,7 @@ use crate::hostile::door_case::{
 
 const CONVERSATIONS: &str = "/v1/conversations";
 
-fn message(content: Value) -> Value {
+fn message(content: &Value) -> Value {
     json!({"type": "message", "role": "user", "content": content})
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn conversations(id: &str) -> Vec<DoorCase> {
         let pairs = (0..count).map(|number| (format!("k{number}"), json!("v")));
         Value::Object(pairs.collect())
     };
-    let mut cases = broken_bodies(CONVERSATIONS, &json!({"items": [message(json!("a"))]}));
+    let mut cases = broken_bodies(CONVERSATIONS, &json!({"items": [message(&json!("a"))]}));
     for path in [CONVERSATIONS, &path] {
         let refuse = |name: &str, metadata: Value, param: &str, code| {
             post(
@@ -107,7 +107,7 @@ fn ids(path: &str) -> Vec<DoorCase> {
             let path = format!("{conversation}{rest}");
             cases.push(request("no conversation", method, &path, missing()));
         }
-        let items = json!({"items": [message(json!("a"))]});
+        let items = json!({"items": [message(&json!("a"))]});
         let to_items = format!("{conversation}/items");
         cases.push(post("no conversation", &to_items, &items, missing()));
         let metadata = json!({"metadata": {}});
@@ -140,7 +140,7 @@ fn ids(path: &str) -> Vec<DoorCase> {
 /// Items, in a create and added to a conversation.
 pub(crate) fn items(id: &str) -> Vec<DoorCase> {
     let path = format!("{CONVERSATIONS}/{id}/items");
-    let mut cases = broken_bodies(&path, &json!({"items": [message(json!("a"))]}));
+    let mut cases = broken_bodies(&path, &json!({"items": [message(&json!("a"))]}));
     cases.extend([
         post(
             "no items",
@@ -164,18 +164,18 @@ pub(crate) fn items(id: &str) -> Vec<DoorCase> {
             whole("an object for items", json!({}), "invalid_type"),
             whole(
                 "21 items",
-                json!(vec![message(json!("a")); 21]),
+                json!(vec![message(&json!("a")); 21]),
                 "array_above_max_length",
             ),
             whole(
                 "10,000 items",
-                json!(vec![message(json!("a")); 10_000]),
+                json!(vec![message(&json!("a")); 10_000]),
                 "array_above_max_length",
             ),
         ]);
         // The second item is at fault, and the first one is not stored.
         let one = |name: &str, item: Value, param: &str, code| {
-            let items = json!({"items": [message(json!("a")), item]});
+            let items = json!({"items": [message(&json!("a")), item]});
             post(
                 name,
                 path,
@@ -194,22 +194,19 @@ pub(crate) fn items(id: &str) -> Vec<DoorCase> {
 
 /// Items that are refused: a description, the item, the parameter within the item, the code.
 pub(crate) fn broken_items() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let user = |more: Value| {
-        let mut item = json!({"type": "message", "role": "user", "content": "a"});
-        for (name, value) in more.as_object().expect("an object") {
-            item[name] = value.clone();
-        }
-        item
-    };
-    let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
-    let with = |item: &Value, name: &str, value: Value| {
-        let mut item = item.clone();
-        item[name] = value;
-        item
-    };
-    let output = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
-    let text = |text: Value| user(json!({"content": [{"type": "input_text", "text": text}]}));
-    let image = |url: &str| user(json!({"content": [{"type": "input_image", "image_url": url}]}));
+    [broken_messages(), broken_parts(), broken_calls()].concat()
+}
+
+/// A message of a user with other fields.
+fn user(more: &Value) -> Value {
+    let mut item = message(&json!("a"));
+    for (name, value) in more.as_object().expect("an object") {
+        item[name] = value.clone();
+    }
+    item
+}
+
+fn broken_messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     vec![
         ("a text for an item", json!("a"), "", "invalid_type"),
         ("null for an item", Value::Null, "", "invalid_type"),
@@ -246,73 +243,80 @@ pub(crate) fn broken_items() -> Vec<(&'static str, Value, &'static str, &'static
         ),
         (
             "an unknown role",
-            user(json!({"role": "root"})),
+            user(&json!({"role": "root"})),
             ".role",
             "invalid_value",
         ),
         (
             "a number for a role",
-            user(json!({"role": 7})),
+            user(&json!({"role": 7})),
             ".role",
             "invalid_type",
         ),
         (
             "no content",
-            user(json!({"content": null})),
+            user(&json!({"content": null})),
             ".content",
             "missing_required_parameter",
         ),
         (
             "a number for content",
-            user(json!({"content": 1})),
+            user(&json!({"content": 1})),
             ".content",
             "invalid_type",
         ),
         (
             "an unknown field",
-            user(json!({"color": "red"})),
+            user(&json!({"color": "red"})),
             ".color",
             "unknown_parameter",
         ),
         (
             "an unknown status",
-            user(json!({"status": "done"})),
+            user(&json!({"status": "done"})),
             ".status",
             "invalid_value",
         ),
         (
             "a number for an id",
-            user(json!({"id": 1})),
+            user(&json!({"id": 1})),
             ".id",
             "invalid_type",
         ),
         (
             "a phase of a user",
-            user(json!({"phase": "commentary"})),
+            user(&json!({"phase": "commentary"})),
             ".phase",
             "invalid_value",
         ),
+    ]
+}
+
+fn broken_parts() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    let part = |part: Value| user(&json!({"content": [part]}));
+    let image = |url: &str| part(json!({"type": "input_image", "image_url": url}));
+    vec![
         (
             "a number for a part",
-            user(json!({"content": [1]})),
+            user(&json!({"content": [1]})),
             ".content[0]",
             "invalid_type",
         ),
         (
             "a part without a type",
-            user(json!({"content": [{}]})),
+            user(&json!({"content": [{}]})),
             ".content[0].type",
             "missing_required_parameter",
         ),
         (
             "an unknown part",
-            user(json!({"content": [{"type": "smell"}]})),
+            user(&json!({"content": [{"type": "smell"}]})),
             ".content[0].type",
             "invalid_value",
         ),
         (
             "a number for a text",
-            text(json!(1)),
+            part(json!({"type": "input_text", "text": 1})),
             ".content[0].text",
             "invalid_type",
         ),
@@ -328,6 +332,19 @@ pub(crate) fn broken_items() -> Vec<(&'static str, Value, &'static str, &'static
             ".content[0].image_url",
             "invalid_value",
         ),
+    ]
+}
+
+/// Calls, outputs and compactions.
+fn broken_calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
+    let with = |item: &Value, name: &str, value: Value| {
+        let mut item = item.clone();
+        item[name] = value;
+        item
+    };
+    let output = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+    vec![
         (
             "a call without a name",
             with(&call, "name", Value::Null),

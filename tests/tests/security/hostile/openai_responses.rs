@@ -75,14 +75,11 @@ pub(crate) fn bodies() -> Vec<DoorCase> {
 
 /// Parameters that are refused: a description, the parameters, the one at fault, the code.
 fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let function = |more: Value| {
-        let mut tool = json!({"type": "function", "name": "f", "parameters": {}});
-        for (name, value) in more.as_object().expect("an object") {
-            tool[name] = value.clone();
-        }
-        json!({"tools": [tool]})
-    };
-    let schema = |format: Value| json!({"text": {"format": format}});
+    [places(), limits(), tools(), shapes()].concat()
+}
+
+/// Models, storage and the place of a response.
+fn places() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     vec![
         (
             "a number for a model",
@@ -150,6 +147,12 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "previous_response_id",
             "invalid_type",
         ),
+    ]
+}
+
+/// Numbers, texts and lists that have bounds.
+fn limits() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    vec![
         (
             "a warm temperature",
             json!({"temperature": "warm"}),
@@ -246,6 +249,19 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "include",
             "array_above_max_length",
         ),
+    ]
+}
+
+/// Tools and their choice.
+fn tools() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    let function = |more: Value| {
+        let mut tool = json!({"type": "function", "name": "f", "parameters": {}});
+        for (name, value) in more.as_object().expect("an object") {
+            tool[name] = value.clone();
+        }
+        json!({"tools": [tool]})
+    };
+    vec![
         (
             "an object for tools",
             json!({"tools": {}}),
@@ -312,6 +328,13 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "tool_choice.type",
             "unsupported_tool",
         ),
+    ]
+}
+
+/// The shape of the answer, reasoning, and parameters that are not supported.
+fn shapes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    let schema = |format: Value| json!({"text": {"format": format}});
+    vec![
         (
             "a text for the text",
             json!({"text": "json"}),

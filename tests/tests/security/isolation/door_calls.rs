@@ -15,14 +15,14 @@ pub(crate) struct DoorCall {
     pub(crate) path: &'static str,
     pub(crate) verbs: &'static [Verb],
     /// A valid body. None: the call has none.
-    pub(crate) body: fn() -> Option<Value>,
+    pub(crate) body: fn() -> Value,
 }
 
 const fn call(
     method: &'static str,
     path: &'static str,
     verbs: &'static [Verb],
-    body: fn() -> Option<Value>,
+    body: fn() -> Value,
 ) -> DoorCall {
     DoorCall {
         method,
@@ -38,9 +38,12 @@ const BOTH: &[Verb] = &[Append, Read];
 pub(crate) const CALLS: [DoorCall; 21] = [
     call("POST", "/v1/conversations", &[Append], items),
     call("GET", "/v1/conversations/{id}", &[Read], nothing),
-    call("POST", "/v1/conversations/{id}", &[Append], || {
-        Some(json!({"metadata": {"taken": "taken"}}))
-    }),
+    call(
+        "POST",
+        "/v1/conversations/{id}",
+        &[Append],
+        || json!({"metadata": {"taken": "taken"}}),
+    ),
     call("POST", "/v1/conversations/{id}/items", &[Append], items),
     call("GET", "/v1/conversations/{id}/items", &[Read], nothing),
     call(
@@ -56,15 +59,18 @@ pub(crate) const CALLS: [DoorCall; 21] = [
     call("GET", "/v1/responses/{id}/input_items", &[Read], nothing),
     call("POST", "/v1/responses/input_tokens", &[Read], input),
     call("POST", "/v1/responses/compact", BOTH, input),
-    call("POST", "/v1/chat/completions", BOTH, || {
-        Some(json!({"model": MODEL, "messages": [{"role": "user", "content": "taken"}]}))
-    }),
+    call(
+        "POST",
+        "/v1/chat/completions",
+        BOTH,
+        || json!({"model": MODEL, "messages": [{"role": "user", "content": "taken"}]}),
+    ),
     call("GET", "/v1/models", &[], nothing),
     call("GET", "/v1/models/{model}", &[], nothing),
     call("POST", "/api/agents/{id}/ui", BOTH, || {
         let message =
             json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": "taken"}]});
-        Some(json!({"id": "c", "messages": [message]}))
+        json!({"id": "c", "messages": [message]})
     }),
     call("GET", "/api/agents/{id}/ui/{chat}/stream", BOTH, nothing),
     call(
@@ -77,16 +83,17 @@ pub(crate) const CALLS: [DoorCall; 21] = [
     call("DELETE", "/v1/conversations/{id}", &[Admin], nothing),
 ];
 
-fn nothing() -> Option<Value> {
-    None
+/// No body.
+fn nothing() -> Value {
+    Value::Null
 }
 
-fn items() -> Option<Value> {
-    Some(json!({"items": [{"type": "message", "role": "user", "content": "taken"}]}))
+fn items() -> Value {
+    json!({"items": [{"type": "message", "role": "user", "content": "taken"}]})
 }
 
-fn input() -> Option<Value> {
-    Some(json!({"model": MODEL, "input": "taken"}))
+fn input() -> Value {
+    json!({"model": MODEL, "input": "taken"})
 }
 
 /// The ids that paths name.
@@ -148,8 +155,8 @@ impl DoorCall {
     ) -> RequestBuilder {
         let path = self.path_of(names);
         let mut request = match (self.body)() {
-            Some(body) => web.json(self.method, &path, &body),
-            None => web.request(self.method, &path),
+            Value::Null => web.request(self.method, &path),
+            body => web.json(self.method, &path, &body),
         };
         if !authorization.is_empty() {
             request = request.header("authorization", authorization);

@@ -7,7 +7,7 @@ use anneal_proto::v1::{self as pb, response_format};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::tools::ToolSettings;
+use super::tools::{ToolSettings, check_name};
 use crate::http::openai::{
     errors::ApiError,
     fields::{Fields, unsupported, unsupported_value},
@@ -396,6 +396,7 @@ impl TextOptions {
 /// is what the model gets.
 fn take_schema(format: &mut Fields<'_>) -> Result<response_format::Format, ApiError> {
     let name = format.required_text("name")?;
+    check_name("text.format.name", name)?;
     let description = format.text("description")?;
     let strict = format.flag("strict")?.unwrap_or(false);
     let mut schema = match format.value("schema") {

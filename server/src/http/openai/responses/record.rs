@@ -216,7 +216,7 @@ impl Record {
         outcome: Outcome,
     ) -> Result<Outcome, ApiError> {
         let shared = Arc::clone(&self.ended);
-        let end = || self.clone().into_ended(answer, outcome);
+        let end = || Box::pin(self.clone().store_end_once(answer, outcome));
         let ended = shared.get_or_try_init(end).await?.clone();
         self.row = ended.row;
         match ended.presence {
@@ -225,7 +225,7 @@ impl Record {
         }
     }
 
-    async fn into_ended(
+    async fn store_end_once(
         mut self,
         answer: Option<MessageId>,
         outcome: Outcome,

@@ -290,7 +290,7 @@ pub(in crate::http::openai) fn check_unique(
     })
 }
 
-fn check_name(path: &str, name: &str) -> Result<(), ApiError> {
+pub(super) fn check_name(path: &str, name: &str) -> Result<(), ApiError> {
     let is_valid = (1..=NAME_CHARS).contains(&name.len())
         && name
             .bytes()
