@@ -157,6 +157,7 @@ pub(crate) fn router(
         ));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
+    api = api.layer(middleware::from_fn(openai::add_rate_limits));
     api = api.layer(middleware::from_fn_with_state(
         state.clone(),
         guards::refuse_when_closing,
@@ -217,6 +218,19 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+
+    /// The tests of security call what the documentation lists.
+    #[test]
+    fn every_route_of_another_protocol_is_documented() {
+        let pages = [
+            include_str!("../../../docs/openai.md"),
+            include_str!("../../../docs/ai-sdk.md"),
+        ];
+        for (path, _) in openai::routes().chain(ui::ROUTES) {
+            let span = format!(" {}`", path.replace('*', ""));
+            assert!(pages.iter().any(|page| page.contains(&span)), "{path}");
+        }
+    }
 
     #[tokio::test]
     async fn a_panicking_handler_answers_with_an_internal_problem() {

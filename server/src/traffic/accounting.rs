@@ -14,7 +14,7 @@ use anneal_core::caller::TenantId;
 use anneal_proto::codec::ENTRY_BYTES;
 use metrics::Gauge;
 
-use super::rate::{Rate, RateDebt};
+use super::rate::{Rate, RateDebt, RateFigures};
 use crate::{failure::Failure, settings::CurrentSettings};
 
 /// Bytes that a waiting request or answer takes beside its content: headers, stream, task.
@@ -74,6 +74,8 @@ struct AccountingState {
     traffic: TrafficLimits,
     limits: CallLimits,
     account: OnceLock<Arc<Account>>,
+    /// What was left of the tenant's burst of calls after this one.
+    call_figures: OnceLock<RateFigures>,
 }
 
 /// The limits that were in force when a call began.
@@ -117,6 +119,7 @@ impl TrafficLimits {
             traffic: self.clone(),
             limits: self.0.call_limits(),
             account: OnceLock::new(),
+            call_figures: OnceLock::new(),
         }))
     }
 
@@ -175,10 +178,29 @@ impl RequestAccounting {
     /// Charges the call to its tenant's account. Fails if the tenant calls too often or has
     /// transferred too many bytes.
     pub(crate) fn admit_call(&self, tenant: TenantId) -> Result<(), Failure> {
-        let CallLimits { calls, bytes, .. } = self.0.limits;
         let account = self.0.traffic.account(tenant);
         let now = self.0.traffic.0.began.elapsed();
         let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
+        let charged = self.charge_call(&mut debts, now);
+        if let Some(rate) = self.0.limits.calls {
+            // Set before for a connection whose messages are calls: the figures are of the first.
+            let _ = self.0.call_figures.set(rate.figures(&mut debts.calls, now));
+        }
+        drop(debts);
+        charged?;
+        // The account is not set yet, because a call is authenticated once.
+        let _ = self.0.account.set(account);
+        Ok(())
+    }
+
+    /// What was left of the tenant's burst of calls when this call was admitted or refused. None:
+    /// the tenant's calls have no limit, or the tenant is not known.
+    pub(crate) fn call_figures(&self) -> Option<RateFigures> {
+        self.0.call_figures.get().copied()
+    }
+
+    fn charge_call(&self, debts: &mut RateDebts, now: Duration) -> Result<(), Failure> {
+        let CallLimits { calls, bytes, .. } = self.0.limits;
         let refused = |limit: &'static str, wait| {
             metrics::counter!("anneal_rate_limited_total", "limit" => limit).increment(1);
             Failure::RateExceeded { limit, wait }
@@ -192,9 +214,6 @@ impl RequestAccounting {
         if let Some(rate) = calls {
             rate.charge(&mut debts.calls, now, 1);
         }
-        drop(debts);
-        // The account is not set yet, because a call is authenticated once.
-        let _ = self.0.account.set(account);
         Ok(())
     }
 

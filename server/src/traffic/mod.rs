@@ -19,6 +19,6 @@ pub(crate) use self::{
     accounting::{RequestAccounting, RequestMemory, TrafficLimits},
     layer::{TrafficLayer, TrafficService},
     metered_io::{Meter, MeteredIo},
-    rate::{Rate, RateDebt},
+    rate::{Rate, RateDebt, RateFigures},
     response_body::CHUNK_BYTES,
 };

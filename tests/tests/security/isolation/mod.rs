@@ -4,10 +4,14 @@
 //! - `allowed_hosts`: without authentication, HTTP answers only under allowed host names.
 //! - `audit`: the audit log names caller and call, and contains no content.
 //! - `credentials`: API keys, tokens and the verb that each call needs.
+//! - `door_audit`: what the doors of other protocols write to the audit log, and what not to the log.
+//! - `door_calls`: every call of these doors, compared with the documentation and the server.
+//! - `door_verbs`: verbs, credentials, hosts and origins of every call of the doors.
 //! - `idle_connections`: silent, stalled and unread connections are closed and do not block others.
 //! - `log_content`: a failed statement logs no content.
 //! - `revoked_credentials`: watches, large HTTP answers and turns end when their credential becomes
 //!   invalid, and no connection resumes a TLS session.
+//! - `revoked_doors`: responses, UI streams and WebSockets end when their key is revoked.
 //! - `tls`: certificates of servers and clients, and what a server beyond loopback must have.
 //! - `token_lifetimes`: tokens that are valid for more than a day are refused.
 //! - `verbs`: with `read` alone a caller changes nothing, with `append` alone it receives no
@@ -18,6 +22,8 @@
 //! - `database_connections`: blocked reads of one tenant leave database connections to others.
 //! - `foreign_conversations`: every RPC answers another tenant's conversation like a missing one,
 //!   and equal names of two tenants are distinct.
+//! - `foreign_doors`: every call of the doors of other protocols answers what is another tenant's like
+//!   what is missing, also where only row-level security hides it.
 //! - `foreign_ids`: another tenant's value in any field is answered like one that does not exist.
 //! - `foreign_sessions`: every HTTP path answers another tenant's session like a missing one.
 //! - `row_security`: row-level security alone hides and protects rows of other tenants, and changes
@@ -34,12 +40,17 @@ mod allowed_hosts;
 mod audit;
 mod credentials;
 mod database_connections;
+mod door_audit;
+pub(crate) mod door_calls;
+mod door_verbs;
 mod foreign_conversations;
+mod foreign_doors;
 mod foreign_ids;
 mod foreign_sessions;
 mod idle_connections;
 mod log_content;
 mod revoked_credentials;
+mod revoked_doors;
 mod row_security;
 mod tenant_shares;
 mod tls;
