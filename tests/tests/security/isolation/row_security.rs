@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use uuid::Uuid;
 
 /// Tables with a tenant that are read before the caller is known.
-pub(crate) const WITHOUT_ROW_SECURITY: [&str; 2] = ["tenant", "api_key"];
+pub(crate) const WITHOUT_ROW_SECURITY: [&str; 3] = ["tenant", "api_key", "web_session"];
 
 /// Tables with a column `tenant_id`.
 pub(crate) async fn tables(db: &mut PgConnection) -> BTreeSet<String> {
