@@ -99,14 +99,14 @@ fn text_of(value: &Value, pointer: &str) -> String {
 }
 
 /// A request that names something beside its path.
-struct Naming {
-    path: String,
-    body: Option<Value>,
-    headers: Vec<(&'static str, String)>,
+pub(crate) struct Naming {
+    pub(crate) path: String,
+    pub(crate) body: Option<Value>,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 /// Requests that name these in bodies, headers and queries.
-fn naming(names: &Names) -> Vec<Naming> {
+pub(crate) fn naming(names: &Names) -> Vec<Naming> {
     let post = |path: &str, body: Value| Naming {
         path: path.to_owned(),
         body: Some(body),

@@ -18,6 +18,10 @@
 //!   content of others. A learned window of a model is forgotten when a call exceeds it, and the
 //!   number of stored models is limited.
 //!
+//! Keys that are bound to a user, an agent or a conversation:
+//! - `bound_doors`: every path and body of HTTP answers what is foreign to them like what is missing.
+//! - `bound_keys`: the same for every RPC, and what such a key creates, lists, watches and deletes.
+//!
 //! Tenants:
 //! - `database_connections`: blocked reads of one tenant leave database connections to others.
 //! - `foreign_conversations`: every RPC answers another tenant's conversation like a missing one,
@@ -38,6 +42,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod allowed_hosts;
 mod audit;
+mod bound_doors;
+mod bound_keys;
 mod credentials;
 mod database_connections;
 mod door_audit;
