@@ -156,7 +156,10 @@ async fn every_path_of_a_session_answers_a_bound_key_as_if_what_is_foreign_were_
             let missing = ask(&Uuid::now_v7().to_string()).await;
             assert_eq!(foreign, missing, "{kind:?} {method} {path}");
         }
-        for path in ["/api/agents/b/sessions", "/api/agents/b/sessions?userId=bert"] {
+        for path in [
+            "/api/agents/b/sessions",
+            "/api/agents/b/sessions?userId=bert",
+        ] {
             let listed = doors.app.http_client().request("GET", path);
             let listed = HttpResponse::send(listed.header("authorization", &key)).await;
             assert_eq!(listed.status, 200, "{listed:?}");
@@ -286,7 +289,10 @@ async fn create_everything(doors: &Doors, key: &str) -> Vec<(&'static str, u16)>
             "/v1/chat/completions",
             json!({"model": MODEL, "messages": question, "store": true}),
         ),
-        ("/api/agents/a/ui", json!({"id": "chat", "messages": [message]})),
+        (
+            "/api/agents/a/ui",
+            json!({"id": "chat", "messages": [message]}),
+        ),
         ("/api/agents/a/chat", json!({"message": "Mine."})),
     ];
     let mut answers = Vec::new();
@@ -362,8 +368,14 @@ async fn a_running_turn_or_response_that_is_foreign_to_a_bound_key_goes_on() {
         let key = format!("Bearer {key}");
         for (method, path) in [
             ("DELETE", format!("/api/agents/b/sessions/{session}/turn")),
-            ("DELETE", format!("/api/agents/b/sessions/{session}/turn?requestId=r")),
-            ("DELETE", format!("/api/agents/b/sessions/{session}/turn?keep=false")),
+            (
+                "DELETE",
+                format!("/api/agents/b/sessions/{session}/turn?requestId=r"),
+            ),
+            (
+                "DELETE",
+                format!("/api/agents/b/sessions/{session}/turn?keep=false"),
+            ),
             ("GET", format!("/v1/responses/{response}?stream=true")),
             ("POST", format!("/v1/responses/{response}/cancel")),
             ("DELETE", format!("/v1/responses/{response}")),

@@ -112,8 +112,7 @@ impl Firm {
     /// A caller whose key is bound, and has every verb that it can have.
     async fn bound(&self, bound: Bound) -> AuthorizedChannel {
         let key = self.app.bound_key(TENANT, &Verb::ALL, bound).await;
-        self.app
-            .authorized_channel(&format!("Bearer {}", key.text))
+        self.app.authorized_channel(&format!("Bearer {}", key.text))
     }
 
     /// The rows that belong to Bert's conversation.
@@ -168,7 +167,9 @@ async fn every_rpc_answers_what_is_foreign_to_a_bound_key_exactly_as_what_is_mis
                 ("ForkConversation", Kind::Conversation) => Code::PermissionDenied,
                 _ => Code::NotFound,
             };
-            let code = foreign.as_ref().map_or_else(|refused| refused.0, |_| Code::Ok);
+            let code = foreign
+                .as_ref()
+                .map_or_else(|refused| refused.0, |_| Code::Ok);
             assert_eq!(code, expected, "{kind:?} {rpc}: {foreign:?}");
             assert!(
                 code != Code::Ok || foreign == Ok(Some(Vec::new())),
@@ -282,8 +283,7 @@ fn resolve(scope: Option<pb::SessionScope>) -> pb::ResolveSessionRequest {
 #[tokio::test]
 async fn what_a_bound_user_creates_is_that_users() {
     let firm = Firm::start().await;
-    let mut caller =
-        ConversationServiceClient::new(firm.bound(Kind::User.bound("")).await);
+    let mut caller = ConversationServiceClient::new(firm.bound(Kind::User.bound("")).await);
     let ask = |user_id: &str| pb::CreateConversationRequest {
         agent_id: "b".into(),
         user_id: user_id.into(),
@@ -292,7 +292,10 @@ async fn what_a_bound_user_creates_is_that_users() {
     for user_id in ["", "anna"] {
         let made = caller.create_conversation(ask(user_id)).await;
         let made = made.expect("creates").into_inner();
-        assert_eq!((made.user_id.as_str(), made.agent_id.as_str()), ("anna", "b"));
+        assert_eq!(
+            (made.user_id.as_str(), made.agent_id.as_str()),
+            ("anna", "b")
+        );
         let fork = pb::ForkConversationRequest {
             conversation_id: made.conversation_id,
             ..Default::default()
@@ -302,7 +305,9 @@ async fn what_a_bound_user_creates_is_that_users() {
     }
     let refused = caller.create_conversation(ask("bert")).await;
     assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "user_id");
-    let session = caller.resolve_session(resolve(scope("b", "anna", ""))).await;
+    let session = caller
+        .resolve_session(resolve(scope("b", "anna", "")))
+        .await;
     let session = session.expect("resolves").into_inner();
     let conversation = session.conversation.expect("there is one");
     assert_eq!(conversation.user_id, "anna");
@@ -330,8 +335,7 @@ async fn what_a_bound_user_creates_is_that_users() {
 #[tokio::test]
 async fn what_a_bound_agent_creates_is_that_agents() {
     let firm = Firm::start().await;
-    let mut caller =
-        ConversationServiceClient::new(firm.bound(Kind::Agent.bound("")).await);
+    let mut caller = ConversationServiceClient::new(firm.bound(Kind::Agent.bound("")).await);
     let ask = |agent_id: &str| pb::CreateConversationRequest {
         agent_id: agent_id.into(),
         user_id: "bert".into(),
@@ -340,7 +344,10 @@ async fn what_a_bound_agent_creates_is_that_agents() {
     for agent_id in ["", "a"] {
         let made = caller.create_conversation(ask(agent_id)).await;
         let made = made.expect("creates").into_inner();
-        assert_eq!((made.user_id.as_str(), made.agent_id.as_str()), ("bert", "a"));
+        assert_eq!(
+            (made.user_id.as_str(), made.agent_id.as_str()),
+            ("bert", "a")
+        );
     }
     let refused = caller.create_conversation(ask("b")).await;
     assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "agent_id");
@@ -349,7 +356,9 @@ async fn what_a_bound_agent_creates_is_that_agents() {
         let session = session.expect("resolves").into_inner();
         assert_eq!(session.conversation.expect("there is one").agent_id, "a");
     }
-    let refused = caller.resolve_session(resolve(scope("b", "bert", ""))).await;
+    let refused = caller
+        .resolve_session(resolve(scope("b", "bert", "")))
+        .await;
     let field = "scope.agent_id";
     assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", field);
 }
@@ -367,9 +376,10 @@ async fn a_session_whose_conversation_is_foreign_is_missing() {
     };
     let mut whole = ConversationServiceClient::new(firm.whole.clone());
     let made = whole.resolve_session(berts).await.expect("resolves");
-    let mut caller =
-        ConversationServiceClient::new(firm.bound(Kind::User.bound("")).await);
-    let refused = caller.resolve_session(resolve(scope("a", "anna", ""))).await;
+    let mut caller = ConversationServiceClient::new(firm.bound(Kind::User.bound("")).await);
+    let refused = caller
+        .resolve_session(resolve(scope("a", "anna", "")))
+        .await;
     assert_refused(refused, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
     let rotate = pb::RotateSessionRequest {
         scope: scope("a", "anna", ""),
@@ -419,7 +429,8 @@ async fn lists_of_a_bound_key_have_its_own_conversations_only() {
     let own = firm.create_own().await;
     let berts = firm.foreign.parse().expect("an id");
     let tenant = firm.app.tenant(TENANT).await.0;
-    let dead = "insert into ai_job_dead (tenant_id, conversation_id, kind, generation, attempts, dirty_ts)
+    let dead =
+        "insert into ai_job_dead (tenant_id, conversation_id, kind, generation, attempts, dirty_ts)
         select $1, c, 1, 1, 1, now() from unnest($2::uuid[]) as c";
     let both: [Uuid; 2] = [berts, own.parse().expect("an id")];
     sqlx::query(dead)
@@ -431,7 +442,13 @@ async fn lists_of_a_bound_key_have_its_own_conversations_only() {
     for kind in Kind::ALL {
         let channel = firm.bound(kind.bound(&own)).await;
         let mut caller = ConversationServiceClient::new(channel.clone());
-        let filters = [("", "", 1), ("anna", "", 1), ("", "a", 1), ("bert", "", 0), ("", "b", 0)];
+        let filters = [
+            ("", "", 1),
+            ("anna", "", 1),
+            ("", "a", 1),
+            ("bert", "", 0),
+            ("", "b", 0),
+        ];
         for (user_id, agent_id, count) in filters {
             let ask = pb::ListConversationsRequest {
                 user_id: user_id.into(),
@@ -440,13 +457,23 @@ async fn lists_of_a_bound_key_have_its_own_conversations_only() {
             };
             let listed = caller.list_conversations(ask).await.expect("lists");
             let listed = listed.into_inner().conversations;
-            let ids: Vec<&str> = listed.iter().map(|one| one.conversation_id.as_str()).collect();
-            assert_eq!(ids, vec![own.as_str(); count], "{kind:?} {user_id} {agent_id}");
+            let ids: Vec<&str> = listed
+                .iter()
+                .map(|one| one.conversation_id.as_str())
+                .collect();
+            assert_eq!(
+                ids,
+                vec![own.as_str(); count],
+                "{kind:?} {user_id} {agent_id}"
+            );
         }
         let mut operators = pb::operator_service_client::OperatorServiceClient::new(channel);
         let jobs = operators.list_jobs(pb::ListJobsRequest::default()).await;
         let jobs = jobs.expect("lists").into_inner().jobs;
-        let ids: Vec<&str> = jobs.iter().map(|job| job.conversation_id.as_str()).collect();
+        let ids: Vec<&str> = jobs
+            .iter()
+            .map(|job| job.conversation_id.as_str())
+            .collect();
         assert_eq!(ids, [own.as_str()], "{kind:?}");
     }
 }
@@ -506,7 +533,11 @@ async fn a_bound_key_deletes_its_own_conversation_with_all_its_rows() {
         let mut caller = ConversationServiceClient::new(channel);
         caller.delete_conversation(ask).await.expect("deletes");
         firm.app.run_jobs_until_idle().await;
-        assert_eq!(firm.app.list_tables_with_rows(id).await, [""; 0], "{kind:?}");
+        assert_eq!(
+            firm.app.list_tables_with_rows(id).await,
+            [""; 0],
+            "{kind:?}"
+        );
     }
     assert_eq!(before, firm.berts_rows().await);
 }
