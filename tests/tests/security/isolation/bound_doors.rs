@@ -150,9 +150,7 @@ async fn every_path_of_a_session_answers_a_bound_key_as_if_what_is_foreign_were_
                 (answer.status, answer.text.replace(session, "ID"))
             };
             let foreign = ask(&doors.session).await;
-            let is_fork_of_one = path.ends_with("/fork") && kind == Kind::Conversation;
-            let expected = if is_fork_of_one { 403 } else { 404 };
-            assert_eq!(foreign.0, expected, "{kind:?} {method} {path}: {foreign:?}");
+            assert_eq!(foreign.0, 404, "{kind:?} {method} {path}: {foreign:?}");
             let missing = ask(&Uuid::now_v7().to_string()).await;
             assert_eq!(foreign, missing, "{kind:?} {method} {path}");
         }
@@ -228,7 +226,7 @@ async fn every_path_of_a_door_answers_a_bound_key_as_if_what_is_foreign_were_mis
                 // A bound user begins a chat of its own; nobody else may begin one of this agent.
                 let statuses = match kind {
                     Kind::User => 200,
-                    Kind::Agent => 422,
+                    Kind::Agent => 400,
                     Kind::Conversation => 403,
                 };
                 assert_eq!(foreign.0, statuses, "{what}");

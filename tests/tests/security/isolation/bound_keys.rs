@@ -197,7 +197,7 @@ async fn without_the_policies_the_same_calls_read_and_change_what_is_foreign() {
         .filter(|(_, foreign, _)| holds_secret(foreign))
         .map(|(rpc, ..)| rpc.as_str())
         .collect();
-    for rpc in ["GetConversation", "ListMessages", "BuildContext"] {
+    for rpc in ["GetConversation", "ForkConversation"] {
         assert!(revealing.contains(&rpc), "{rpc}: {revealing:?}");
     }
     assert_ne!(before, firm.berts_rows().await);
@@ -469,12 +469,13 @@ async fn lists_of_a_bound_key_have_its_own_conversations_only() {
         }
         let mut operators = pb::operator_service_client::OperatorServiceClient::new(channel);
         let jobs = operators.list_jobs(pb::ListJobsRequest::default()).await;
+        // Beside the dead job there is one that counts its messages.
         let jobs = jobs.expect("lists").into_inner().jobs;
-        let ids: Vec<&str> = jobs
+        let ids: BTreeSet<&str> = jobs
             .iter()
             .map(|job| job.conversation_id.as_str())
             .collect();
-        assert_eq!(ids, [own.as_str()], "{kind:?}");
+        assert_eq!(ids, BTreeSet::from([own.as_str()]), "{kind:?}");
     }
 }
 
@@ -573,10 +574,11 @@ async fn what_a_bound_key_reports_teaches_the_tenant_nothing_about_a_model() {
         context_tokens: 1_000,
         ..Default::default()
     };
-    let learned = || async {
+    let learned = async || {
+        let mut db = firm.app.db().await;
         let count = "select count(*) from ai_model where reports > 0";
-        let count = sqlx::query_scalar::<_, i64>(count).fetch_one(&mut firm.app.db().await);
-        count.await.expect("counts")
+        let count = sqlx::query_scalar::<_, i64>(count).fetch_one(&mut db).await;
+        count.expect("counts")
     };
     for (kind, models) in [(Some(Kind::User), 0), (None, 1)] {
         let channel = match kind {

@@ -144,9 +144,10 @@ async fn policies_without_filters_hide_and_protect_rows_that_are_foreign_to_a_bi
         ] {
             let mut db = connect_bound(&app, &foreign).await;
             assert_eq!(count(&mut db, table).await, 0, "{table} {foreign}");
+            // The policy is one of reads: it hides the rows of every statement that reads a column.
             for change in [
                 format!("update {table} set tenant_id = tenant_id"),
-                format!("delete from {table}"),
+                format!("delete from {table} where tenant_id is not null"),
             ] {
                 let changed = sqlx::raw_sql(AssertSqlSafe(change.clone()));
                 let changed = changed.execute(&mut db).await.expect("runs");
