@@ -150,7 +150,7 @@ pub(crate) async fn lock_for_deletion(
 }
 
 /// Lifts the binding of a bound caller for the rest of the transaction. The transaction has locked a
-/// conversation that the caller sees, and names only rows of that one and of a copy of it.
+/// conversation that the caller sees, and names only rows of that one and of one that it creates.
 pub(crate) async fn lift_binding(
     db: &mut BoundedConnection,
     caller: Caller,
