@@ -7,3 +7,4 @@ from (
     select conversation_id from ai_conversation where tenant_id = $1 and conversation_id = $2 for key share
 ) as c
 on conflict (tenant_id, response_id) do nothing
+returning (extract(epoch from created_ts) * 1000000)::bigint as "created_us!"

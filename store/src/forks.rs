@@ -18,7 +18,7 @@ use crate::{
     conversations::{
         Conversation, ConversationPage, ConversationRow,
         insert::{id_of_request, read_create_digest},
-        keep_conversation, select_conversation,
+        keep_conversation, lift_binding, select_conversation,
     },
     error::{Entity, StoreError, violated},
     failpoint,
@@ -209,6 +209,9 @@ async fn make(
 ) -> Result<Option<Forked>, StoreError> {
     let mut tx = db.begin().await?;
     let newest = keep_conversation(&mut tx, caller, ask.source).await?;
+    // The statement that copies the rows returns them, and policies would have to see the fork. It
+    // gets the user and the agent of its source, so the caller sees it afterwards.
+    lift_binding(&mut tx, caller).await?;
     failpoint!("fork.locked");
     let last = ask.message.unwrap_or(newest);
     if last > newest {

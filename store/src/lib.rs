@@ -108,7 +108,10 @@ pub use queue::{
     JobNotifications, JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures,
     QueuedCompaction, RescueOutcome,
 };
-pub use responses::{DeletedResponse, NewResponse, PutResponse, ResponseEnd, StoredResponse};
+pub use responses::{
+    DeletedResponse, InputAppends, NewResponse, PutResponse, ResponseEnd, ResponseTurn,
+    StoredResponse,
+};
 pub use retention::{
     ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,
     TrimLimits, Walk, WalkStep,

@@ -143,6 +143,7 @@ mod tests {
             cached_tokens: 900,
             written_tokens: 0,
             output_tokens: 7,
+            reasoning_tokens: 0,
         };
         let done = Done {
             usage: Some(usage),

@@ -1,5 +1,5 @@
 //! `make bench`: measures anneal and compares it with plain PostgreSQL. Starts its own durable
-//! PostgreSQL, server and worker, measures through gRPC, prints a table and writes
+//! PostgreSQL, server and worker, measures through gRPC and HTTP, prints a table and writes
 //! target/bench/results.json, or results-SCENARIO.json for a single scenario. Figures of the same
 //! run can be compared with each other. Figures of different runs cannot if the machine is shared.
 //!
@@ -11,7 +11,8 @@
 //! - `pace`: how long and how often to measure, and which side of a comparison comes first.
 //! - `stack`: the measured PostgreSQL, server and worker. `processes`: further processes beside
 //!   them. `connection`: connections to a server, with credentials. `process_log`: tells from a log
-//!   when a process is ready. `silent_model`: a model that answers at once, or not until it may.
+//!   when a process is ready. `silent_model`: a model that answers at once, after a time, or not
+//!   until it may. `doors`: turns that call it.
 //! - `load`: makes calls. `conversations`: the conversations that they append to. `history`:
 //!   creates long ones with SQL.
 //! - `database`: statements on PostgreSQL itself. `pgbench`, `pgbench_log`: the baseline for
@@ -24,6 +25,7 @@ mod backlog;
 mod connection;
 mod conversations;
 mod database;
+mod doors;
 mod environment;
 mod figures;
 mod history;
@@ -52,7 +54,7 @@ use figures::Figures;
 use pace::Pace;
 use scenarios::{
     append, builds, changes, chat, context, count, dead_model, erasure, footprint, fork, isolation,
-    jobs, lists, memory, overload, peers, resolve, retention, start, write_cost,
+    jobs, lists, memory, overload, peers, resolve, responses, retention, start, write_cost,
 };
 use stack::BenchStack;
 
@@ -98,6 +100,8 @@ enum Scenario {
     /// Turns of Chat with a model that answers at once, beside those of another build
     /// (`--baseline`); and turns that are stopped.
     Chat,
+    /// Turns of POST /v1/responses, beside turns of Chat: chains of 1,000, and 64 side by side.
+    Responses,
     /// ForkConversation: conversations of 1,000 and of 100,000 messages.
     Fork,
     /// Contexts of tails with withdrawn messages, WithdrawMessages, RestoreMessages, EditMessage.
@@ -156,6 +160,7 @@ impl Scenario {
                 with_stack(async |stack| context::measure(stack, pace, figures).await).await
             }
             Self::Chat => chat::measure(pace, arguments.baseline.as_deref(), figures).await,
+            Self::Responses => responses::measure(pace, figures).await,
             Self::Fork => with_stack(async |stack| fork::measure(stack, pace, figures).await).await,
             Self::Changes => {
                 with_stack(async |stack| changes::measure(stack, pace, figures).await).await

@@ -1,7 +1,12 @@
-//! A model that accepts every call, and answers it at once. While calls are held, it does not
-//! answer them until they are released.
+//! A model that accepts every call, and answers it at once, or after a time. While calls are held,
+//! it does not answer them until they are released. It notes the times of calls that have a mark.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -14,6 +19,27 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConn
     data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Questions were asked.\"},\"finish_reason\":\"stop\"}]}\n\n\
     data: [DONE]\n\n";
 
+/// Text before the number of a mark.
+const MARK: &str = "Call number ";
+
+/// Times of one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallTimes {
+    /// The first bytes of the request were read.
+    pub(crate) arrived: Instant,
+    /// The whole request was read.
+    pub(crate) complete: Instant,
+    /// The answer was sent, which is one piece.
+    pub(crate) answered: Instant,
+    /// Length of the request.
+    pub(crate) bytes: usize,
+}
+
+/// A text by which the model recognizes a call, at the end of the call's last message.
+pub(crate) fn mark(number: u64) -> String {
+    format!("{MARK}{number}.")
+}
+
 /// The model, which does not answer while calls are held. A call that its caller ends does not wait
 /// any more.
 pub(crate) struct SilentModel {
@@ -22,6 +48,15 @@ pub(crate) struct SilentModel {
     holds: watch::Sender<bool>,
     /// Number of calls that wait for an answer.
     waiting: watch::Sender<usize>,
+    behavior: Arc<Mutex<Behavior>>,
+}
+
+/// How long the model takes, and the times of its calls.
+#[derive(Default)]
+struct Behavior {
+    mean_delay: Duration,
+    /// By the number of the mark.
+    times: HashMap<u64, CallTimes>,
 }
 
 impl SilentModel {
@@ -29,14 +64,17 @@ impl SilentModel {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let (holds, _) = watch::channel(false);
         let (waiting, _) = watch::channel(0);
+        let behavior = Arc::<Mutex<Behavior>>::default();
         let model = Self {
             address: listener.local_addr()?,
             holds: holds.clone(),
             waiting: waiting.clone(),
+            behavior: Arc::clone(&behavior),
         };
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(answer(socket, holds.subscribe(), waiting.clone()));
+                let behavior = Arc::clone(&behavior);
+                tokio::spawn(answer(socket, holds.subscribe(), waiting.clone(), behavior));
             }
         });
         Ok(model)
@@ -54,6 +92,16 @@ impl SilentModel {
     /// Answers all further calls, and those that are waiting.
     pub(crate) fn release(&self) {
         self.holds.send_replace(false);
+    }
+
+    /// Answers further calls after half of this time to one and a half times it.
+    pub(crate) fn answer_after(&self, mean_delay: Duration) {
+        lock(&self.behavior).mean_delay = mean_delay;
+    }
+
+    /// Returns the times of the call with this mark, and forgets them. None: it was not answered.
+    pub(crate) fn take_times(&self, number: u64) -> Option<CallTimes> {
+        lock(&self.behavior).times.remove(&number)
     }
 
     /// Number of waiting calls.
@@ -90,23 +138,52 @@ async fn answer(
     mut socket: TcpStream,
     mut holds: watch::Receiver<bool>,
     waiting: watch::Sender<usize>,
+    behavior: Arc<Mutex<Behavior>>,
 ) {
     let mut request = Vec::new();
+    let mut arrived = None;
     while !is_complete(&request) {
         if !matches!(socket.read_buf(&mut request).await, Ok(1..)) {
             return;
         }
+        arrived.get_or_insert_with(Instant::now);
     }
+    let complete = Instant::now();
+    let delay = lock(&behavior).mean_delay.mul_f64(0.5 + fastrand::f64());
     let mut rest = [0; 64];
     waiting.send_modify(|waiting| *waiting += 1);
     let released = async {
         let _ = holds.wait_for(|holds| !holds).await;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
     };
     let disconnected = async { while matches!(socket.read(&mut rest).await, Ok(1..)) {} };
     tokio::select! { () = released => {}, () = disconnected => {} }
     waiting.send_modify(|waiting| *waiting -= 1);
+    if let Some(number) = find_mark(&request) {
+        let answered = Instant::now();
+        let times = CallTimes {
+            arrived: arrived.unwrap_or(complete),
+            complete,
+            answered,
+            bytes: request.len(),
+        };
+        lock(&behavior).times.insert(number, times);
+    }
     let _ = socket.write_all(ANSWER.as_bytes()).await;
     let _ = socket.shutdown().await;
+}
+
+fn lock(behavior: &Mutex<Behavior>) -> MutexGuard<'_, Behavior> {
+    behavior.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of the last mark in a request.
+fn find_mark(request: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(request);
+    let (_, number) = text.rsplit_once(MARK)?;
+    number.split_once('.')?.0.parse().ok()
 }
 
 /// Whether a request has come to its end: its head says how long its body is.
@@ -139,5 +216,12 @@ mod tests {
         assert!(!is_complete(&head[..head.len() - 1]));
         assert!(!with_body(b"{\"a"));
         assert!(with_body(b"{\"a\""));
+    }
+
+    #[test]
+    fn the_last_mark_is_that_of_the_call() {
+        let request = format!("{{\"messages\":[\"{}\",\"{}\"]}}", mark(7), mark(18));
+        assert_eq!(find_mark(request.as_bytes()), Some(18));
+        assert_eq!(find_mark(b"no mark"), None);
     }
 }

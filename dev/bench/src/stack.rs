@@ -25,7 +25,7 @@ use crate::{
     connection::{self, Channel, Credential},
     database::Database,
     environment,
-    process_log::read_log_field,
+    process_log::read_log_fields,
     statement_log::{StatementTimes, sum_statements},
 };
 
@@ -38,6 +38,7 @@ pub(crate) struct BenchStack {
     /// `None` in a stack without a worker, where nothing is counted.
     worker: Option<Child>,
     address: String,
+    http_address: String,
     /// Of the tenant `default`, for every call.
     credential: Credential,
 }
@@ -146,7 +147,7 @@ impl BenchStack {
             ])
             .stderr(Stdio::piped())
             .spawn()?;
-        let address = read_log_field(&mut server, "grpc").await?;
+        let [address, http_address] = read_log_fields(&mut server, ["grpc", "http"]).await?;
         let arguments = [
             "--set",
             "worker.http_address=127.0.0.1:0",
@@ -164,6 +165,7 @@ impl BenchStack {
             server,
             worker,
             address,
+            http_address,
             credential,
         })
     }
@@ -234,6 +236,11 @@ impl BenchStack {
     /// The server's gRPC address, without a scheme.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The server's HTTP address, without a scheme.
+    pub(crate) fn http_address(&self) -> &str {
+        &self.http_address
     }
 
     /// The credential of the tenant `default`.

@@ -111,6 +111,8 @@ impl Usage {
             written,
             long_written: tokens(self.written_by_ttl.and_then(|written| written.one_hour)),
             output: tokens(self.output),
+            // Thoughts are a part of the output that is not counted apart.
+            reasoning: tokens(None),
         }
     }
 }

@@ -122,6 +122,7 @@ impl ProtocolReader for Gemini {
             input: tokens(usage.prompt),
             cached: tokens(usage.cached),
             output: tokens(usage.candidates) + tokens(usage.thoughts),
+            reasoning: tokens(usage.thoughts),
             ..CallUsage::default()
         })
     }

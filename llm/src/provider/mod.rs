@@ -163,6 +163,8 @@ pub struct CallUsage {
     pub long_written: Tokens,
     /// All output, thoughts included.
     pub output: Tokens,
+    /// The part of the output that is thoughts. Zero: there are none, or the provider does not say.
+    pub reasoning: Tokens,
 }
 
 /// A whole answer.

@@ -78,6 +78,8 @@ struct Usage {
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<Details>,
+    #[serde(default)]
+    completion_tokens_details: Option<OutputDetails>,
     /// DeepSeek's name of `cached_tokens`.
     #[serde(default)]
     prompt_cache_hit_tokens: Option<u64>,
@@ -90,6 +92,12 @@ struct Details {
     /// From gpt-5.6 on.
     #[serde(default)]
     cache_write_tokens: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+struct OutputDetails {
+    #[serde(default)]
+    reasoning_tokens: Option<u64>,
 }
 
 /// The state of the reader: the tool calls so far.
@@ -149,11 +157,13 @@ impl OpenAi {
         }
         if let Some(usage) = lenient::<Usage>(chunk.usage) {
             let details = usage.prompt_tokens_details.unwrap_or_default();
+            let output_details = usage.completion_tokens_details.unwrap_or_default();
             answer.record_usage(CallUsage {
                 input: tokens(usage.prompt_tokens),
                 cached: tokens(details.cached_tokens.or(usage.prompt_cache_hit_tokens)),
                 written: tokens(details.cache_write_tokens),
                 output: tokens(usage.completion_tokens),
+                reasoning: tokens(output_details.reasoning_tokens),
                 ..CallUsage::default()
             })?;
         }

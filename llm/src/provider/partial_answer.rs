@@ -156,13 +156,14 @@ impl PartialAnswer {
                 wording: None,
             });
         }
-        // Cached and written tokens are part of the input.
+        // Cached and written tokens are part of the input, thoughts of the output.
         let cached = usage.cached.min(usage.input);
         let written = usage.written.min(usage.input.less(cached));
         self.usage = CallUsage {
             cached,
             written,
             long_written: usage.long_written.min(written),
+            reasoning: usage.reasoning.min(usage.output),
             ..usage
         };
         Ok(())

@@ -15,6 +15,7 @@ use crate::{
     auth::{Authenticated, Authenticator, Proof},
     failure::Failure,
     grpc::services::GrpcServices,
+    identity::Identity,
     rpc_call::HttpRoute,
     traffic::RequestMemory,
     verbs::Rpc,
@@ -34,6 +35,12 @@ impl HttpCaller {
     /// have.
     pub(super) fn request<T>(&self, message: T) -> tonic::Request<T> {
         tonic::Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
+    }
+
+    /// The caller's name for logs.
+    pub(super) fn identity(&self) -> Identity {
+        let identity = self.extensions.get::<Identity>().cloned();
+        identity.unwrap_or(Identity::Anyone)
     }
 
     /// The same caller, for a request that holds this memory until its call has ended.

@@ -41,6 +41,9 @@ pub(super) fn layer(origins: &CorsOrigins) -> Option<CorsLayer> {
             openai::REQUEST_ID,
             openai::CONVERSATION,
             openai::IGNORED_PARAMETERS,
+            openai::RATE_LIMIT,
+            openai::RATE_REMAINING,
+            openai::RATE_RESET,
         ])
         .max_age(PREFLIGHT_MAX_AGE);
     Some(layer)

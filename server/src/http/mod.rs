@@ -156,6 +156,7 @@ pub(crate) fn router(
         .auth
         .accepts_anyone()
         .then(|| AllowedHosts::new(address, &settings.http_hosts));
+    let api = api.layer(middleware::from_fn(openai::add_rate_limits));
     let api = with_guards(api, hosts.as_ref(), &state);
     let mut api = catch_panics(api.with_state(state.clone()).fallback(no_such_path));
     // Outside the layers above, so that a page of an allowed origin can read their refusals. Probes
@@ -246,6 +247,19 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+
+    /// The tests of security call what the documentation lists.
+    #[test]
+    fn every_route_of_another_protocol_is_documented() {
+        let pages = [
+            include_str!("../../../docs/openai.md"),
+            include_str!("../../../docs/ai-sdk.md"),
+        ];
+        for (path, _) in openai::routes().chain(ui::ROUTES) {
+            let span = format!(" {}`", path.replace('*', ""));
+            assert!(pages.iter().any(|page| page.contains(&span)), "{path}");
+        }
+    }
 
     #[tokio::test]
     async fn a_panicking_handler_answers_with_an_internal_problem() {

@@ -15,8 +15,8 @@ use anneal_proto::codec::ENTRY_BYTES;
 use metrics::Gauge;
 
 use super::{
-    rate::{Rate, RateDebt},
-    rate_figures::RateFigures,
+    rate::{Rate, RateDebt, RateFigures},
+    recent_traffic::RecentTraffic,
 };
 use crate::{failure::Failure, settings::CurrentSettings};
 
@@ -68,7 +68,7 @@ struct RateDebts {
     calls: RateDebt,
     bytes: RateDebt,
     /// Both, whether or not there are limits.
-    figures: RateFigures,
+    recent: RecentTraffic,
 }
 
 /// How often a tenant calls this server, and how many bytes it transfers.
@@ -87,6 +87,8 @@ struct AccountingState {
     traffic: TrafficLimits,
     limits: CallLimits,
     account: OnceLock<Arc<Account>>,
+    /// What was left of the tenant's burst of calls after this one.
+    call_figures: OnceLock<RateFigures>,
 }
 
 /// The limits that were in force when a call began.
@@ -160,6 +162,7 @@ impl TrafficLimits {
             traffic: self.clone(),
             limits: self.0.call_limits(),
             account: OnceLock::new(),
+            call_figures: OnceLock::new(),
         }))
     }
 
@@ -205,7 +208,7 @@ impl Inner {
 impl Account {
     fn rates(&self, tenant: TenantId, now: Duration) -> TenantRates {
         let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (calls_per_second, bytes_per_second) = debts.figures.per_second(now);
+        let (calls_per_second, bytes_per_second) = debts.recent.per_second(now);
         TenantRates {
             tenant,
             calls_per_second,
@@ -218,7 +221,7 @@ impl Account {
         let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
         debts.calls.is_settled(now)
             && debts.bytes.is_settled(now)
-            && debts.figures.per_second(now) == (0.0, 0.0)
+            && debts.recent.per_second(now) == (0.0, 0.0)
     }
 }
 
@@ -226,10 +229,29 @@ impl RequestAccounting {
     /// Charges the call to its tenant's account. Fails if the tenant calls too often or has
     /// transferred too many bytes.
     pub(crate) fn admit_call(&self, tenant: TenantId) -> Result<(), Failure> {
-        let CallLimits { calls, bytes, .. } = self.0.limits;
         let account = self.0.traffic.account(tenant);
         let now = self.0.traffic.0.began.elapsed();
         let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
+        let charged = self.charge_call(&mut debts, now);
+        if let Some(rate) = self.0.limits.calls {
+            // Set before for a connection whose messages are calls: the figures are of the first.
+            let _ = self.0.call_figures.set(rate.figures(&mut debts.calls, now));
+        }
+        drop(debts);
+        charged?;
+        // The account is not set yet, because a call is authenticated once.
+        let _ = self.0.account.set(account);
+        Ok(())
+    }
+
+    /// What was left of the tenant's burst of calls when this call was admitted or refused. None:
+    /// the tenant's calls have no limit, or the tenant is not known.
+    pub(crate) fn call_figures(&self) -> Option<RateFigures> {
+        self.0.call_figures.get().copied()
+    }
+
+    fn charge_call(&self, debts: &mut RateDebts, now: Duration) -> Result<(), Failure> {
+        let CallLimits { calls, bytes, .. } = self.0.limits;
         let refused = |limit: &'static str, wait| {
             metrics::counter!("anneal_rate_limited_total", "limit" => limit).increment(1);
             Failure::RateExceeded { limit, wait }
@@ -243,10 +265,7 @@ impl RequestAccounting {
         if let Some(rate) = calls {
             rate.charge(&mut debts.calls, now, 1);
         }
-        debts.figures.count(now, 1, 0);
-        drop(debts);
-        // The account is not set yet, because a call is authenticated once.
-        let _ = self.0.account.set(account);
+        debts.recent.count(now, 1, 0);
         Ok(())
     }
 
@@ -256,7 +275,7 @@ impl RequestAccounting {
         if let Some(account) = self.0.account.get() {
             let now = self.0.traffic.0.began.elapsed();
             let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
-            debts.figures.count(now, 0, bytes as u64);
+            debts.recent.count(now, 0, bytes as u64);
             if let Some(rate) = self.0.limits.bytes {
                 rate.charge(&mut debts.bytes, now, bytes as u64);
             }

@@ -8,8 +8,20 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     per_second: u64,
+    burst: u64,
     /// The time in which a whole burst is paid off.
     burst_time: Duration,
+}
+
+/// The part of a burst that is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RateFigures {
+    /// The amount that may be used at once after a pause.
+    pub(crate) burst: u64,
+    /// The amount that may be used at once now.
+    pub(crate) left: u64,
+    /// The time until the whole burst may be used again, if nothing is used before.
+    pub(crate) full_in: Duration,
 }
 
 /// The used amount that time has not yet paid off. It may exceed the burst: bytes that have arrived
@@ -25,13 +37,15 @@ pub(crate) struct RateDebt {
 impl Rate {
     /// A rate. None if `per_second` is 0: no limit.
     pub(crate) fn new(per_second: u64, burst: u64) -> Option<Self> {
-        let without_burst = Self {
+        let burst = burst.max(1);
+        let without_time = Self {
             per_second,
+            burst,
             burst_time: Duration::ZERO,
         };
         (per_second > 0).then(|| Self {
-            burst_time: without_burst.cost(burst.max(1)),
-            ..without_burst
+            burst_time: without_time.cost(burst),
+            ..without_time
         })
     }
 
@@ -60,6 +74,21 @@ impl Rate {
         debt_after_use
             .checked_sub(self.burst_time)
             .filter(|wait| !wait.is_zero())
+    }
+
+    /// What is left of the burst.
+    pub(crate) fn figures(&self, debt: &mut RateDebt, now: Duration) -> RateFigures {
+        self.take_over(debt, now);
+        let full_in = debt.settled_at.saturating_sub(now);
+        let unused = self.burst_time.saturating_sub(full_in).as_nanos();
+        // Above a rate of one each nanosecond, a single use costs no time.
+        let left = unused.checked_div(self.cost(1).as_nanos());
+        let left = left.and_then(|left| u64::try_from(left).ok());
+        RateFigures {
+            burst: self.burst,
+            left: left.map_or(self.burst, |left| left.min(self.burst)),
+            full_in,
+        }
     }
 
     /// Adds `amount` to the debt, whether or not the rate allows it.
@@ -107,6 +136,31 @@ mod tests {
         assert_eq!(rate.wait_time(&mut debt, SECOND + wait), None);
         // Three were used, and one is paid off in each tenth of a second.
         assert!(!debt.is_settled(SECOND + wait) && debt.is_settled(SECOND + 3 * wait));
+    }
+
+    #[test]
+    fn as_much_is_left_as_may_be_used_without_a_wait() {
+        for (per_second, burst) in [(10, 3), (3, 7), (7, 1), (u64::MAX, 5)] {
+            let rate = Rate::new(per_second, burst).expect("a rate");
+            let mut debt = RateDebt::default();
+            let fresh = rate.figures(&mut debt, SECOND);
+            assert_eq!((fresh.burst, fresh.left), (burst, burst));
+            assert_eq!(fresh.full_in, Duration::ZERO);
+            if per_second == u64::MAX {
+                continue;
+            }
+            for used in 1..=burst {
+                assert_eq!(rate.wait_time(&mut debt, SECOND), None);
+                rate.charge(&mut debt, SECOND, 1);
+                let figures = rate.figures(&mut debt, SECOND);
+                assert_eq!(figures.left, burst - used, "{per_second} {burst}");
+                assert_eq!(figures.full_in, debt.settled_at.saturating_sub(SECOND));
+            }
+            assert!(rate.wait_time(&mut debt, SECOND).is_some());
+            let settled_at = debt.settled_at;
+            let full = rate.figures(&mut debt, settled_at);
+            assert_eq!(full, fresh);
+        }
     }
 
     #[test]

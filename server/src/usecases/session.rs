@@ -1,9 +1,6 @@
 //! Sessions: plans the conversation of a session's scope, and makes the answer.
 
-use anneal_core::{
-    caller::{Bound, Caller},
-    session_key::ChatType,
-};
+use anneal_core::caller::{Bound, Caller};
 use anneal_proto::{convert::session::ParsedScope, v1 as pb};
 use anneal_store::StoredSession;
 
@@ -52,14 +49,15 @@ fn refuse_scope_of_others(caller: Caller, scope: &ParsedScope) -> Result<(), Fai
         None => Ok(()),
         Some(Bound::Conversation(_)) => Err(Failure::CredentialBound),
         Some(Bound::User(user)) => {
-            let is_own = scope.resolved.chat_type == ChatType::Direct
-                && scope.resolved.person == user.as_str();
-            is_own.then_some(()).ok_or_else(|| {
-                Failure::invalid(
-                    "scope.sender_id",
-                    "must be the user of a direct chat that the credential is bound to",
-                )
-            })
+            // Chats of groups have no person.
+            (scope.resolved.person == user.as_str())
+                .then_some(())
+                .ok_or_else(|| {
+                    Failure::invalid(
+                        "scope.sender_id",
+                        "must be the user of a direct chat that the credential is bound to",
+                    )
+                })
         }
         Some(Bound::Agent(agent)) => {
             (scope.agent == agent.as_str())

@@ -146,6 +146,15 @@ pub(crate) async fn lock_for_deletion(
     .fetch_optional(&mut *db)
     .await?;
     row.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    lift_binding(db, caller).await
+}
+
+/// Lifts the binding of a bound caller for the rest of the transaction. The transaction has locked a
+/// conversation that the caller sees, and names only rows of that one and of one that it creates.
+pub(crate) async fn lift_binding(
+    db: &mut BoundedConnection,
+    caller: Caller,
+) -> Result<(), StoreError> {
     if caller.bound().is_some() {
         sqlx::query("set local anneal.bound = ''")
             .execute(db)

@@ -29,6 +29,6 @@ pub(crate) use conversation::{ConversationRow, select_conversation};
 pub(crate) use delete::{DeletedRows, delete_messages_of, delete_rest_of, subtract_usage};
 pub(crate) use list::LISTING_STEP_SECONDS;
 pub(crate) use lock::{
-    AppendHead, ChangeHead, keep_conversation, lock_conversation, lock_for_append, lock_for_change,
-    lock_for_deletion,
+    AppendHead, ChangeHead, keep_conversation, lift_binding, lock_conversation, lock_for_append,
+    lock_for_change, lock_for_deletion,
 };

@@ -6,6 +6,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
+use super::response::ResponseTurn;
 use crate::{
     Store,
     connection::BoundedConnection,
@@ -15,12 +16,14 @@ use crate::{
 
 /// Most tries of one deletion. Each failed try means that the response was moved to another
 /// conversation meanwhile, or that this conversation was deleted.
-const MAX_TRIES: usize = 8;
+pub(super) const MAX_TRIES: usize = 8;
 
 /// How a response has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseEnd {
-    /// The message with its output; None: there is none.
+    /// The last message of its input; None: nothing of it is stored, or it is recorded already.
+    pub question: Option<MessageId>,
+    /// The message with its answer; None: there is none.
     pub answer: Option<MessageId>,
     /// JSON of status, error, usage and model.
     pub outcome: String,
@@ -42,18 +45,20 @@ pub struct DeletedResponse {
 }
 
 impl Store {
-    /// Records the last message of a response's input.
+    /// Records the last message of a response's input, unless the response is that of another turn.
     pub async fn note_question(
         &self,
         caller: Caller,
-        id: Uuid,
+        turn: ResponseTurn<'_>,
         last: MessageId,
     ) -> Result<(), StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         sqlx::query!(
-            "update ai_response set question_last_id = $3 where tenant_id = $1 and response_id = $2",
+            "update ai_response set question_last_id = $4
+             where tenant_id = $1 and response_id = $2 and request_id = $3",
             caller.tenant().0,
-            id,
+            turn.response_id,
+            turn.request_id,
             last.0,
         )
         .execute(&mut *db)
@@ -61,21 +66,24 @@ impl Store {
         db.release().await
     }
 
-    /// Stores how a response has ended. False, and nothing is stored, if its end is stored already
-    /// or it was deleted.
+    /// Stores how a response has ended. False, and nothing is stored, if its end is stored already,
+    /// it was deleted, or it is that of another turn.
     pub async fn end_response(
         &self,
         caller: Caller,
-        id: Uuid,
+        turn: ResponseTurn<'_>,
         end: &ResponseEnd,
     ) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let ended = sqlx::query!(
             "update ai_response
-             set answer_message_id = $3, outcome = $4::text::json, ended_ts = now()
-             where tenant_id = $1 and response_id = $2 and ended_ts is null",
+             set question_last_id = greatest(question_last_id, $4), answer_message_id = $5,
+                 outcome = $6::text::json, ended_ts = now()
+             where tenant_id = $1 and response_id = $2 and request_id = $3 and ended_ts is null",
             caller.tenant().0,
-            id,
+            turn.response_id,
+            turn.request_id,
+            end.question.map(|question| question.0),
             end.answer.map(|answer| answer.0),
             end.outcome,
         )
@@ -97,28 +105,6 @@ impl Store {
         .execute(&mut *db)
         .await?;
         db.release().await
-    }
-
-    /// Deletes a response that has ended, if its turn has this request id. False: another response
-    /// has its id, or none.
-    pub async fn delete_ended_response(
-        &self,
-        caller: Caller,
-        id: Uuid,
-        request_id: &str,
-    ) -> Result<bool, StoreError> {
-        let mut db = self.writes.checkout(caller).await?;
-        let deleted = sqlx::query!(
-            "delete from ai_response
-             where tenant_id = $1 and response_id = $2 and request_id = $3 and ended_ts is not null",
-            caller.tenant().0,
-            id,
-            request_id,
-        )
-        .execute(&mut *db)
-        .await?;
-        db.release().await?;
-        Ok(deleted.rows_affected() > 0)
     }
 
     /// Deletes a response, except the only one of a conversation that was made for responses (see
@@ -150,7 +136,7 @@ async fn delete_in_its_conversation(
     Err(StoreError::NotFound(Entity::Response))
 }
 
-async fn find_conversation(
+pub(super) async fn find_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
     id: Uuid,

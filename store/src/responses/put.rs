@@ -11,6 +11,7 @@ use super::response::{StoredResponse, find_response};
 use crate::{
     Store,
     error::{Entity, StoreError},
+    rows::Micros,
 };
 
 /// A response that begins.
@@ -36,15 +37,34 @@ pub struct NewResponse {
     pub request_digest: Digest,
 }
 
+impl NewResponse {
+    /// The response as it is stored at this time, in microseconds.
+    fn stored_at(&self, created_us: i64) -> StoredResponse {
+        StoredResponse {
+            response_id: self.response_id,
+            conversation_id: self.conversation_id,
+            request_id: self.request_id.clone(),
+            previous_response_id: self.previous_response_id,
+            after_message_id: self.after_message_id,
+            question_last_id: None,
+            answer_message_id: None,
+            is_chain: self.is_chain,
+            background: self.background,
+            cancelled: None,
+            request: self.request.clone(),
+            request_digest: self.request_digest,
+            created: Micros(created_us),
+            ended: None,
+            outcome: None,
+        }
+    }
+}
+
 /// The outcome of storing a response.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one value per request, which is taken apart at once"
-)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutResponse {
     /// It is stored.
-    Stored,
+    Stored(StoredResponse),
     /// It was stored before, for a request with the same body.
     Exists(StoredResponse),
 }
@@ -70,11 +90,11 @@ impl Store {
             response.request,
             response.request_digest.as_slice(),
         )
-        .execute(&mut *db)
+        .fetch_optional(&mut *db)
         .await?;
-        if stored.rows_affected() > 0 {
+        if let Some(row) = stored {
             db.release().await?;
-            return Ok(PutResponse::Stored);
+            return Ok(PutResponse::Stored(response.stored_at(row.created_us)));
         }
         let found = find_response(&mut db, caller, response.response_id).await;
         match db.settle(found).await? {

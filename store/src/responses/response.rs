@@ -1,8 +1,11 @@
 //! A stored response.
 
+use std::ops::RangeInclusive;
+
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::Digest,
+    limits::CHANGE_MESSAGES,
     message::MessageId,
 };
 use uuid::Uuid;
@@ -29,7 +32,8 @@ pub struct StoredResponse {
     pub after_message_id: MessageId,
     /// The last message of its input; None: not stored yet.
     pub question_last_id: Option<MessageId>,
-    /// The message with its output; None: there is none.
+    /// The message with its answer; None: there is none. Of a response without output it is
+    /// withdrawn.
     pub answer_message_id: Option<MessageId>,
     /// Whether the conversation was made for responses that name no conversation.
     pub is_chain: bool,
@@ -49,6 +53,37 @@ pub struct StoredResponse {
     pub outcome: Option<String>,
 }
 
+/// A response while it is that of one turn: another try of it may get its id later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseTurn<'a> {
+    /// Its id.
+    pub response_id: Uuid,
+    /// The request id of the turn.
+    pub request_id: &'a str,
+}
+
+/// How the appends of a response's input are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputAppends<'a> {
+    /// The newest message before the input.
+    pub after: MessageId,
+    /// The request id of the turn, and so of the append of its question.
+    pub request_id: &'a str,
+    /// The beginning of the request ids of the appends before it.
+    pub earlier_prefix: &'a str,
+}
+
+impl StoredResponse {
+    /// The response, as that of its turn.
+    #[must_use]
+    pub fn turn(&self) -> ResponseTurn<'_> {
+        ResponseTurn {
+            response_id: self.response_id,
+            request_id: &self.request_id,
+        }
+    }
+}
+
 impl Store {
     /// Reads a response.
     pub async fn get_response(
@@ -61,6 +96,28 @@ impl Store {
         db.settle(found)
             .await?
             .ok_or(StoreError::NotFound(Entity::Response))
+    }
+
+    /// Finds the id of a response within a range of ids.
+    pub async fn find_response_id(
+        &self,
+        caller: Caller,
+        range: RangeInclusive<Uuid>,
+    ) -> Result<Option<Uuid>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let found = sqlx::query_scalar!(
+            "select response_id from ai_response
+             where tenant_id = $1 and response_id between $2 and $3
+             order by response_id
+             limit 1",
+            caller.tenant().0,
+            range.start(),
+            range.end(),
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(found)
     }
 
     /// Whether the turn with this request id is under way: its lease has not ended.
@@ -85,6 +142,30 @@ impl Store {
         .await?;
         db.release().await?;
         Ok(running)
+    }
+
+    /// The last message of a response's input, as far as it is stored, withdrawn or not. None:
+    /// nothing is.
+    pub async fn find_input_end(
+        &self,
+        caller: Caller,
+        conversation: ConversationId,
+        appends: InputAppends<'_>,
+    ) -> Result<Option<MessageId>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let last = sqlx::query_file_scalar!(
+            "sql/find_input_end.sql",
+            caller.tenant().0,
+            conversation.0,
+            appends.after.0,
+            appends.request_id,
+            appends.earlier_prefix,
+            CHANGE_MESSAGES as i64,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(last.map(MessageId))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     conversations::{
         CountedConversation,
         insert::{id_of_names, insert_conversation},
-        lock_conversation,
+        lift_binding, lock_conversation,
     },
     error::{Entity, StoreError, violated},
     rows::{column, encoding_code, json},
@@ -155,7 +155,13 @@ async fn replace_active(
 ) -> Result<Option<StoredSession>, StoreError> {
     let mut tx = db.begin().await?;
     let replacement = match lock_conversation(&mut tx, caller, old).await {
-        Ok(_) => insert_replacement(&mut tx, caller, rotation, old, id).await?,
+        Ok(_) => {
+            // The statement moves the session to a conversation that it creates itself, and policies
+            // would have to see that one. Its user and agent are those of the old one, or those
+            // that the caller is bound to.
+            lift_binding(&mut tx, caller).await?;
+            insert_replacement(&mut tx, caller, rotation, old, id).await?
+        }
         Err(StoreError::NotFound(_)) => Replacement::TooLate,
         Err(error) => return Err(error),
     };

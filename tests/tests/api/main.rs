@@ -4,6 +4,7 @@
 //! - `chat`: chat turns over gRPC
 //! - `contexts`: the part of a conversation that is sent to a model
 //! - `conversations`: messages, lists, titles, separators, sessions
+//! - `doors`: one conversation through all protocols
 //! - `http`: the HTTP API
 //! - `jobs`: counting, summaries and checkpoints in the background
 //! - `openai`: the doors of OpenAI's protocol
@@ -16,6 +17,7 @@ mod changes;
 mod chat;
 mod contexts;
 mod conversations;
+mod doors;
 mod http;
 mod jobs;
 mod openai;

@@ -20,6 +20,7 @@ const COUNTED: ReportedUsage = ReportedUsage {
     written: 0,
     long_written: 0,
     output: 7,
+    reasoning: 0,
 };
 
 /// A context that a second serialization would change: spaces, escapes, key order, long numbers.
@@ -70,6 +71,7 @@ async fn every_protocol_yields_the_answer_and_its_usage() {
             written: Tokens::ZERO,
             output: Tokens::new(7),
             long_written: Tokens::ZERO,
+            reasoning: Tokens::ZERO,
         };
         assert_eq!(
             answer.end,
@@ -96,6 +98,40 @@ async fn anthropic_cache_writes_count_as_input() {
         (usage.input.get(), usage.cached.get(), usage.written.get()),
         (100, 40, 30)
     );
+}
+
+#[tokio::test]
+async fn thoughts_are_counted_apart_where_the_provider_does() {
+    let counted = ReportedUsage {
+        reasoning: 5,
+        ..COUNTED
+    };
+    let usage = read_scripted_answer(Api::OpenAi, move || Script::openai(&["Hi."], counted))
+        .await
+        .end
+        .usage;
+    assert_eq!((usage.output.get(), usage.reasoning.get()), (7, 5));
+    let impossible = ReportedUsage {
+        reasoning: 8,
+        ..COUNTED
+    };
+    let usage = read_scripted_answer(Api::OpenAi, move || Script::openai(&["Hi."], impossible))
+        .await
+        .end
+        .usage;
+    assert_eq!(usage.reasoning, usage.output);
+    let said = json!({
+        "candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}],
+        "usageMetadata": {
+            "promptTokenCount": 100, "candidatesTokenCount": 7, "thoughtsTokenCount": 5,
+        },
+    });
+    let event = format!("data: {said}\n\n");
+    let usage = read_scripted_answer(Api::Gemini, move || Script::events(vec![event.clone()]))
+        .await
+        .end
+        .usage;
+    assert_eq!((usage.output.get(), usage.reasoning.get()), (12, 5));
 }
 
 #[tokio::test]

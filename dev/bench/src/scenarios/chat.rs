@@ -50,11 +50,11 @@ const TURNS_PER_CONNECTION: usize = 100;
 /// Seconds for which the statements are counted that look for stops.
 const COUNTED_SECONDS: f64 = 20.0;
 /// The name of the model, and of its provider.
-const MODEL: &str = "scripted";
+pub(super) const MODEL: &str = "scripted";
 /// The database of the other build.
 const OTHER_DATABASE: &str = "other_build";
 /// Text that only the statement has that looks for stops (`store/sql/find_stops.sql`).
-const FIND_STOPS: &str = "as running (tenant_id, conversation_id, lease)";
+pub(super) const FIND_STOPS: &str = "as running (tenant_id, conversation_id, lease)";
 
 pub(crate) async fn measure(
     pace: Pace,
@@ -85,7 +85,7 @@ fn raise_file_limit() -> anyhow::Result<()> {
 }
 
 /// Settings of servers that call the model, for as many turns as run at the same time.
-fn settings(model: &SilentModel) -> String {
+pub(super) fn settings(model: &SilentModel) -> String {
     format!(
         "[providers.{MODEL}]\napi = \"openai\"\nurl = \"http://{}/v1\"\nfirst_byte_timeout_ms = 600000\n\
          total_timeout_ms = 600000\n[models.{MODEL}]\nprovider = \"{MODEL}\"\nwindow_tokens = 128000\n\

@@ -8,7 +8,8 @@
 //! - `context`: BuildContext on histories of different lengths. `fork`: ForkConversation.
 //!   `changes`: withdrawn, restored and edited messages. `erasure`: EraseUser and EraseMessages.
 //!   `retention`: idle conversations that are deleted beside appends.
-//! - `chat`: turns with a model that answers at once, and turns that are stopped.
+//! - `chat`: turns with a model that answers at once, and turns that are stopped. `responses`:
+//!   turns of POST /v1/responses, in long chains and side by side.
 //! - `builds`: appends and contexts of two builds.
 //! - `lists`, `resolve`: ListConversations and ResolveSession.
 //! - `isolation`: how a model that does not answer affects other calls. `overload`: ten times the
@@ -33,6 +34,7 @@ pub(crate) mod memory;
 pub(crate) mod overload;
 pub(crate) mod peers;
 pub(crate) mod resolve;
+pub(crate) mod responses;
 pub(crate) mod retention;
 pub(crate) mod start;
 pub(crate) mod write_cost;

@@ -200,6 +200,7 @@ fn respond(state: &mut State, asked: &ModelRequest) -> Script {
         written: billed.written,
         long_written: billed.long_written,
         output: 1,
+        reasoning: 0,
     };
     Script::says_counted(api, &says, counted)
 }

@@ -81,6 +81,8 @@ pub struct ReportedUsage {
     pub long_written: u64,
     /// Output tokens.
     pub output: u64,
+    /// Part of `output`: thoughts. Only OpenAI reports them.
+    pub reasoning: u64,
 }
 
 impl ReportedUsage {
@@ -174,6 +176,7 @@ fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
         "completion_tokens": counted.output,
         "total_tokens": counted.input + counted.output,
         "prompt_tokens_details": details,
+        "completion_tokens_details": {"reasoning_tokens": counted.reasoning},
     });
     events.push(data_event(
         &json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": usage}),

@@ -193,6 +193,17 @@ impl ScriptedModel {
         )
     }
 
+    /// The text of a settings file with which a server calls [`MODEL`] at this provider over this
+    /// protocol, with timeouts of an hour, so that a timeout never ends a call of the test.
+    pub fn server_settings_without_timeouts(&self, api: Api) -> String {
+        let (model, url, api) = (MODEL, self.url(), json!(api));
+        format!(
+            "[providers.scripted]\napi = {api}\nurl = \"{url}\"\n\
+             first_byte_timeout_ms = 3600000\ntotal_timeout_ms = 3600000\n\
+             [models.{model}]\nprovider = \"scripted\"\nwindow_tokens = {WINDOW}\n[chat]\nmodel = \"{model}\"\n"
+        )
+    }
+
     /// Models with these names at this provider, ready to be called by this protocol.
     pub fn callable(&self, api: Api, models: &[&str]) -> CallableModels {
         let (providers, models) = self.settings_of(api, models);

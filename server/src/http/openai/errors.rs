@@ -19,10 +19,11 @@ use crate::{
     failure::Failure,
     http::{json, problem::Problem},
     reason::Reason,
+    truncated_text::TruncatedText,
 };
 
 /// The paths of this protocol.
-const PATH_PREFIX: &str = "/v1/";
+pub(super) const PATH_PREFIX: &str = "/v1/";
 /// Names the request in an answer.
 pub(in crate::http) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// How long a client should wait, in milliseconds.
@@ -45,14 +46,24 @@ pub(in crate::http) struct ApiError {
 }
 
 impl ApiError {
-    /// A parameter that is missing or has an unacceptable value.
+    /// A parameter that is missing or has an unacceptable value. A message that does not name the
+    /// parameter gets its name.
     pub(in crate::http) fn invalid(
         param: impl Into<String>,
         code: Option<&'static str>,
         message: impl Into<String>,
     ) -> Self {
+        let (param, message) = (
+            TruncatedText::new(param.into()).into_string(),
+            message.into(),
+        );
+        let message = if message.contains(&param) {
+            message
+        } else {
+            format!("{param}: {message}")
+        };
         Self {
-            param: Some(param.into()),
+            param: Some(param),
             code: code.map(Cow::Borrowed),
             ..Self::of(StatusCode::BAD_REQUEST, message)
         }
@@ -76,14 +87,14 @@ impl ApiError {
 
     /// A parameter that does not exist.
     pub(in crate::http) fn unknown_parameter(param: impl Into<String>) -> Self {
-        let param = param.into();
+        let param = TruncatedText::new(param.into()).into_string();
         let message = format!("Unknown parameter: '{param}'.");
         Self::invalid(param, Some("unknown_parameter"), message)
     }
 
     /// A parameter that is missing.
     pub(in crate::http) fn missing_parameter(param: impl Into<String>) -> Self {
-        let param = param.into();
+        let param = TruncatedText::new(param.into()).into_string();
         let message = format!("Missing required parameter: '{param}'.");
         Self::invalid(param, Some("missing_required_parameter"), message)
     }
@@ -94,7 +105,7 @@ impl ApiError {
         expected: &str,
         found: &Value,
     ) -> Self {
-        let param = param.into();
+        let param = TruncatedText::new(param.into()).into_string();
         let found = type_name(found);
         let message =
             format!("Invalid type for '{param}': expected {expected}, but got {found} instead.");

@@ -8,8 +8,10 @@
 //! - `models`: the configured models
 //! - `items`: items and messages, converted both ways; `ids`: the ids of conversations, responses
 //!   and items
-//! - `errors`: the error object
-//! - `request`: what requests have in common; `body_values`: the memory of their bodies
+//! - `errors`: the error object; `fields`: the fields of an object in a request
+//! - `request`: what requests have in common; `body_values`: the memory of their bodies;
+//!   `page_query`: pages of lists
+//! - `rate_limits`: the headers about the rate of calls
 //! - `sealing`: the key of the codes in compactions
 
 mod body_values;
@@ -17,9 +19,12 @@ mod chat_completions;
 mod compaction;
 mod conversations;
 pub(super) mod errors;
+mod fields;
 pub(super) mod ids;
 pub(super) mod items;
 mod models;
+mod page_query;
+mod rate_limits;
 pub(super) mod request;
 mod responses;
 mod sealing;
@@ -27,6 +32,9 @@ mod websocket;
 
 pub(super) use chat_completions::CONVERSATION;
 pub(super) use errors::{REQUEST_ID, RETRY_AFTER_MS};
+pub(super) use rate_limits::{
+    LIMIT as RATE_LIMIT, REMAINING as RATE_REMAINING, RESET as RATE_RESET, add_rate_limits,
+};
 pub(super) use request::{IDEMPOTENCY_KEY, IGNORED_PARAMETERS};
 
 use super::Route;

@@ -10,7 +10,7 @@ use axum::{
 };
 use serde_json::{Map, Value};
 
-use super::{body_values, errors::ApiError, items::unsupported_value};
+use super::{body_values, errors::ApiError, fields::unsupported_value};
 use crate::{
     http::{
         extractors::{parse_body, read_json},
@@ -39,6 +39,9 @@ const METADATA_KEY_CHARS: usize = 64;
 /// Characters of a value of these metadata.
 const METADATA_VALUE_CHARS: usize = 512;
 
+/// Most tokens of an output limit: providers read it as an integer of 32 bits.
+pub(in crate::http) const OUTPUT_TOKENS: u64 = i32::MAX as u64;
+
 /// Further fields that `include` can ask for. Answers always have them.
 const INCLUDED: [&str; 2] = [
     "reasoning.encrypted_content",
@@ -60,12 +63,22 @@ impl FromRequest<HttpState> for ObjectBody {
         let is_long = cpu_pool::is_long(bytes.len(), 0);
         let parse = move || {
             body_values::reserve(&bytes, memory.as_ref())?;
-            parse_body(&bytes).map_err(of_problem)
+            parse_object(&bytes)
         };
         let cpu = &state.services.state.cpu;
         let parsed = cpu.run_if(is_long, caller.tenant(), parse).await?;
         parsed.map(Self)
     }
+}
+
+/// Parses a body. JSON of another type is refused as that.
+fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    if bytes.trim_ascii_start().first() != Some(&b'{')
+        && let Ok(other) = serde_json::from_slice(bytes)
+    {
+        return Err(ApiError::invalid_type("body", "an object", &other));
+    }
+    parse_body(bytes).map_err(of_problem)
 }
 
 /// The error of a body that cannot be read.
@@ -96,7 +109,7 @@ pub(in crate::http) fn check_included(value: &str, param: &str) -> Result<(), Ap
     if INCLUDED.contains(&value) {
         return Ok(());
     }
-    let refused = unsupported_value(param.to_owned(), value, &INCLUDED);
+    let refused = unsupported_value(param, value, &INCLUDED);
     Err(refused.with_code("unsupported_parameter"))
 }
 
@@ -207,6 +220,25 @@ mod tests {
                 "{value}"
             );
         }
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_refused_by_its_type() {
+        for (body, param, code) in [
+            ("[]", json!("body"), "invalid_type"),
+            (" \"a\"", json!("body"), "invalid_type"),
+            ("[", Value::Null, "invalid_json"),
+            ("{} {}", Value::Null, "invalid_json"),
+        ] {
+            let refused = parse_object(body.as_bytes()).expect_err("is refused");
+            let refused = refused.object();
+            assert_eq!(
+                (&refused["param"], &refused["code"]),
+                (&param, &json!(code)),
+                "{body}"
+            );
+        }
+        assert!(parse_object(br#"{"a": 1}"#).is_ok());
     }
 
     #[test]

@@ -15,22 +15,30 @@ pub(super) async fn read_key(caller: &HttpCaller) -> Result<SealKey, ApiError> {
     Ok(SealKey(key.map_err(Failure::from)?))
 }
 
-/// Opens the compaction with this `encrypted_content`. `param` is the item.
-pub(super) async fn open_compaction(
-    caller: &HttpCaller,
-    encrypted: &str,
-    param: &str,
-) -> Result<Compaction, ApiError> {
-    let key = read_key(caller).await?;
-    Compaction::open(encrypted, &key, &format!("{param}.encrypted_content"))
+/// Opens the compactions of one request. The key is read for the first one.
+pub(super) struct CompactionOpener<'c> {
+    caller: &'c HttpCaller,
+    key: Option<SealKey>,
 }
 
-/// The message that contexts have in place of this compaction.
-pub(super) async fn open_as_message(
-    caller: &HttpCaller,
-    encrypted: &str,
-    param: &str,
-) -> Result<pb::NewMessage, ApiError> {
-    let compaction = open_compaction(caller, encrypted, param).await?;
-    Ok(compaction.message())
+impl<'c> CompactionOpener<'c> {
+    pub(super) const fn new(caller: &'c HttpCaller) -> Self {
+        Self { caller, key: None }
+    }
+
+    /// The message that contexts have in place of the compaction with this `encrypted_content`.
+    /// `param` is the item.
+    pub(super) async fn open_as_message(
+        &mut self,
+        encrypted: &str,
+        param: &str,
+    ) -> Result<pb::NewMessage, ApiError> {
+        let key = match self.key.take() {
+            Some(key) => key,
+            None => read_key(self.caller).await?,
+        };
+        let key = self.key.insert(key);
+        let compaction = Compaction::open(encrypted, key, &format!("{param}.encrypted_content"))?;
+        Ok(compaction.message())
+    }
 }

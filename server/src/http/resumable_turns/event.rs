@@ -136,6 +136,8 @@ pub(in crate::http) struct Usage {
     /// Input tokens that were written to the provider's cache.
     pub(in crate::http) written_tokens: u64,
     pub(in crate::http) output_tokens: u64,
+    /// Output tokens that are thoughts, as far as the provider counts them apart.
+    pub(in crate::http) reasoning_tokens: u64,
 }
 
 /// Why the turn has failed.
@@ -180,6 +182,7 @@ impl From<Done> for TurnDone {
                 cached_tokens: usage.cached_tokens,
                 written_tokens: usage.written_tokens,
                 output_tokens: usage.output_tokens,
+                reasoning_tokens: usage.reasoning_tokens,
             }),
             stop_reason,
             model: done.model,

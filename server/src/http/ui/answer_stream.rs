@@ -358,6 +358,7 @@ mod tests {
             cached_tokens: 4,
             written_tokens: 0,
             output_tokens: 2,
+            reasoning_tokens: 0,
         };
         let end = Done {
             conversation_id: "conversation".into(),

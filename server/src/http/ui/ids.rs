@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anneal_core::{
-    caller::ConversationId,
+    caller::{Bound, Caller, ConversationId},
     digest::{self, Digest},
 };
 use anneal_proto::v1 as pb;
@@ -17,13 +17,24 @@ use uuid::Uuid;
 const CHANNEL: &str = "ai-sdk";
 const PREFIX: &str = "ui_";
 
-/// The place of a chat: its agent, and the id that the client chose.
-pub(super) fn scope(agent: &str, chat: &str) -> pb::SessionScope {
-    pb::SessionScope {
+/// The place of a chat: its agent, and the id that the client chose. The chats of a caller that is
+/// bound to a user are that user's: the same id names other chats for other callers.
+pub(super) fn scope(caller: Caller, agent: &str, chat: &str) -> pb::SessionScope {
+    let place = pb::SessionScope {
         agent_id: agent.to_owned(),
         channel: CHANNEL.to_owned(),
-        group_id: chat.to_owned(),
         ..pb::SessionScope::default()
+    };
+    match caller.bound() {
+        Some(Bound::User(user)) => pb::SessionScope {
+            sender_id: user.as_str().to_owned(),
+            thread_id: chat.to_owned(),
+            ..place
+        },
+        Some(Bound::Agent(_) | Bound::Conversation(_)) | None => pb::SessionScope {
+            group_id: chat.to_owned(),
+            ..place
+        },
     }
 }
 

@@ -104,7 +104,7 @@ async fn find_chat<'a>(
     chat: &str,
 ) -> Result<Option<StoredChat<'a>>, Problem> {
     // An id that no chat can have is unknown as well.
-    let Ok(scope) = parse_scope(Some(scope(agent, chat))) else {
+    let Ok(scope) = parse_scope(Some(scope(http_caller.caller, agent, chat))) else {
         return Ok(None);
     };
     let store = &http_caller.services.state.store;

@@ -48,7 +48,7 @@ pub(super) async fn resolve<'a>(
     user_id: Option<&String>,
 ) -> Result<(StoredChat<'a>, bool), Problem> {
     let ask = pb::ResolveSessionRequest {
-        scope: Some(scope(agent, chat)),
+        scope: Some(scope(http_caller.caller, agent, chat)),
         defaults: user_id.map(|user_id| pb::CreateConversationRequest {
             user_id: user_id.clone(),
             ..pb::CreateConversationRequest::default()

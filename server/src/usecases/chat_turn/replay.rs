@@ -162,6 +162,7 @@ const fn usage(call: &RecordedCall) -> pb::ModelUsage {
         cached_tokens: call.cached.get(),
         written_tokens: call.written.get(),
         output_tokens: call.output.get(),
+        reasoning_tokens: 0,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The end of a turn that is interrupted after its question was stored: what has come of the answer
 //! is kept as an answer, or dropped, and a stop is recorded.
 
+use anneal_core::tokens::Tokens;
 use anneal_gateway::{CallLease, ProviderCalls};
 use anneal_llm::provider::CallUsage;
 use anneal_proto::v1 as pb;
@@ -35,6 +36,7 @@ pub(super) const fn stopped_before_question(model: String) -> CompletedTurn {
         answer_message_id: 0,
         stop: pb::StopReason::Stopped,
         usage: None,
+        reasoning: Tokens::ZERO,
         has_reported_usage: false,
     }
 }
@@ -116,6 +118,7 @@ fn stopped_turn(
         answer_message_id: answer_id,
         stop: pb::StopReason::Stopped,
         usage: was_called.then(|| store_answer::usage(&counted, &partial.sent)),
+        reasoning: counted.reasoning,
         has_reported_usage: reported.is_some(),
     }
 }

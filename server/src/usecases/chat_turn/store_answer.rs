@@ -55,6 +55,8 @@ pub(super) struct CompletedTurn {
     pub(super) stop: pb::StopReason,
     /// The tokens that the answer's call used; None: no model was called.
     pub(super) usage: Option<Usage>,
+    /// The part of its output that is thoughts, as far as the provider says. It is not stored.
+    pub(super) reasoning: Tokens,
     /// Whether the provider has reported that usage. Otherwise it is estimated.
     pub(super) has_reported_usage: bool,
 }
@@ -83,6 +85,7 @@ impl CompletedTurn {
             answer_message_id: 0,
             stop: stop_reason(answer.end.stop),
             usage: Some(usage(&answer.end.usage, &sent)),
+            reasoning: answer.end.usage.reasoning,
             has_reported_usage: answer.has_reported_usage,
         }
     }
@@ -215,7 +218,7 @@ impl TurnRun {
             conversation_id,
             answer_message_id: completed.answer_message_id,
             token_estimate,
-            usage: usage.map(model_usage),
+            usage: usage.map(|usage| model_usage(usage, completed.reasoning)),
             cache: reported.map(cache_use),
             stop_reason: completed.stop.into(),
             stopped: completed.is_stopped(),
@@ -312,12 +315,13 @@ pub(super) const fn usage(counted: &CallUsage, sent: &SentFigures) -> Usage {
     }
 }
 
-const fn model_usage(usage: &Usage) -> pb::ModelUsage {
+const fn model_usage(usage: &Usage, reasoning: Tokens) -> pb::ModelUsage {
     pb::ModelUsage {
         input_tokens: usage.input.get(),
         cached_tokens: usage.cached.get(),
         written_tokens: usage.written.get(),
         output_tokens: usage.output.get(),
+        reasoning_tokens: reasoning.get(),
     }
 }
 

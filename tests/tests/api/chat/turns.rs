@@ -46,6 +46,7 @@ async fn a_chat_stores_question_and_answer_and_reports_usage() {
         cached_tokens: 600,
         written_tokens: 0,
         output_tokens: 7,
+        reasoning_tokens: 0,
     };
     assert_eq!(done.usage, Some(expected_usage));
     let expected = [

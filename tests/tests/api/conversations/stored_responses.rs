@@ -9,8 +9,8 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_store::{
-    CallAsk, DeletedResponse, Entity, NewResponse, PutResponse, ResponseEnd, StoreError,
-    StoredResponse,
+    CallAsk, DeletedResponse, Entity, InputAppends, NewResponse, PutResponse, ResponseEnd,
+    ResponseTurn, StoreError, StoredResponse,
 };
 use anneal_testkit::{TestApp, TestConversation, pb};
 use uuid::Uuid;
@@ -36,8 +36,17 @@ fn new_response(conversation: &TestConversation<'_>, after: i64) -> NewResponse 
     }
 }
 
+/// The turn of a response that [`new_response`] makes.
+const fn turn(id: Uuid) -> ResponseTurn<'static> {
+    ResponseTurn {
+        response_id: id,
+        request_id: "resp",
+    }
+}
+
 fn end_with(outcome: &str, answer: Option<i64>) -> ResponseEnd {
     ResponseEnd {
+        question: None,
         answer: answer.map(MessageId),
         outcome: outcome.into(),
     }
@@ -46,7 +55,8 @@ fn end_with(outcome: &str, answer: Option<i64>) -> ResponseEnd {
 /// Stores a response that is new.
 async fn put(app: &TestApp, response: NewResponse) -> Uuid {
     let put = app.store.put_response(CALLER, &response).await;
-    assert_eq!(put.expect("stores"), PutResponse::Stored);
+    let stored = get(app, response.response_id).await;
+    assert_eq!(put.expect("stores"), PutResponse::Stored(stored));
     response.response_id
 }
 
@@ -123,13 +133,16 @@ async fn a_response_ends_once_and_is_not_cancelled_after_its_end() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let id = put(&app, new_response(&conversation, 0)).await;
-    let noted = app.store.note_question(CALLER, id, MessageId(1)).await;
+    let noted = app
+        .store
+        .note_question(CALLER, turn(id), MessageId(1))
+        .await;
     noted.expect("notes");
     let first = end_with(r#"{"status":"completed"}"#, Some(2));
-    let ended = app.store.end_response(CALLER, id, &first).await;
+    let ended = app.store.end_response(CALLER, turn(id), &first).await;
     assert!(ended.expect("ends"));
     let second = end_with(r#"{"status":"failed"}"#, None);
-    let ended = app.store.end_response(CALLER, id, &second).await;
+    let ended = app.store.end_response(CALLER, turn(id), &second).await;
     assert!(!ended.expect("has ended"));
     let cancelled = app.store.cancel_response(CALLER, id).await;
     cancelled.expect("has ended");
@@ -145,13 +158,130 @@ async fn a_response_ends_once_and_is_not_cancelled_after_its_end() {
     let at = get(&app, id).await.cancelled.expect("is cancelled");
     let again = app.store.cancel_response(CALLER, id).await;
     again.expect("is cancelled already");
-    let ended = app.store.end_response(CALLER, id, &second).await;
+    let ended = app.store.end_response(CALLER, turn(id), &second).await;
     assert!(ended.expect("ends"));
     let stored = get(&app, id).await;
     assert_eq!(
         (stored.cancelled, stored.outcome),
         (Some(at), Some(second.outcome))
     );
+}
+
+#[tokio::test]
+async fn a_turn_neither_ends_nor_discards_another_try_with_its_id() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let id = put(&app, new_response(&conversation, 0)).await;
+    let before = get(&app, id).await;
+    let other = ResponseTurn {
+        request_id: "earlier",
+        ..turn(id)
+    };
+    let noted = app.store.note_question(CALLER, other, MessageId(1)).await;
+    noted.expect("changes nothing");
+    let end = end_with("{}", Some(2));
+    let ended = app.store.end_response(CALLER, other, &end).await;
+    assert!(!ended.expect("changes nothing"));
+    let discarded = app.store.discard_response(CALLER, other).await;
+    assert!(!discarded.expect("changes nothing"));
+    assert_eq!(get(&app, id).await, before);
+}
+
+#[tokio::test]
+async fn an_end_stores_the_last_message_of_the_input_unless_a_later_one_is_noted() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    for (noted, known, stored) in [
+        (None, Some(3), 3),
+        (Some(3), Some(2), 3),
+        (Some(3), None, 3),
+    ] {
+        let id = put(&app, new_response(&conversation, 0)).await;
+        if let Some(last) = noted {
+            let noted = app.store.note_question(CALLER, turn(id), MessageId(last));
+            noted.await.expect("notes");
+        }
+        let end = ResponseEnd {
+            question: known.map(MessageId),
+            ..end_with("{}", None)
+        };
+        let ended = app.store.end_response(CALLER, turn(id), &end).await;
+        assert!(ended.expect("ends"));
+        assert_eq!(
+            get(&app, id).await.question_last_id,
+            Some(MessageId(stored))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_stored_input_is_found_by_the_request_ids_of_its_appends() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation
+        .append("before")
+        .request_id("resp/input/0/0")
+        .await;
+    let find = async |after: i64| {
+        let appends = InputAppends {
+            after: MessageId(after),
+            request_id: "resp",
+            earlier_prefix: "resp/input/",
+        };
+        let found = app
+            .store
+            .find_input_end(CALLER, id_of(&conversation), appends);
+        found.await.expect("reads").map(|last| last.0)
+    };
+    assert_eq!(find(1).await, None);
+    conversation.append("a").request_id("resp/input/1/0").await;
+    assert_eq!(find(1).await, Some(2));
+    conversation.append("b").request_id("resp").await;
+    conversation
+        .append("of another client")
+        .request_id("resp2")
+        .await;
+    assert_eq!(find(1).await, Some(3));
+    conversation.withdraw(&[2, 3]).await;
+    assert_eq!(find(1).await, Some(3), "withdrawn or not");
+}
+
+#[tokio::test]
+async fn a_chain_goes_with_a_discarded_response_unless_something_else_is_in_it() {
+    let app = TestApp::start().await;
+    let of_chain = |conversation: &TestConversation<'_>, after: i64| NewResponse {
+        is_chain: true,
+        ..new_response(conversation, after)
+    };
+    let discard = async |id: Uuid| {
+        let discarded = app.store.discard_response(CALLER, turn(id)).await;
+        discarded.expect("discards")
+    };
+    let exists = async |conversation: &TestConversation<'_>| {
+        !app.list_tables_with_rows(conversation.uuid())
+            .await
+            .is_empty()
+    };
+    let alone = app.conversation().await;
+    alone.append("withdrawn").await;
+    let id = put(&app, of_chain(&alone, 0)).await;
+    alone.withdraw(&[1]).await;
+    assert!(discard(id).await && !exists(&alone).await);
+    assert!(!discard(id).await, "it is gone");
+
+    let shared = app.conversation().await;
+    let (first, second) = (
+        put(&app, of_chain(&shared, 0)).await,
+        put(&app, of_chain(&shared, 0)).await,
+    );
+    assert!(discard(first).await && exists(&shared).await);
+    shared.append("of another client").await;
+    assert!(discard(second).await && exists(&shared).await);
+    assert_eq!(find(&app, second).await, None);
+
+    let named = app.conversation().await;
+    let id = put(&app, new_response(&named, 0)).await;
+    assert!(discard(id).await && exists(&named).await);
 }
 
 #[tokio::test]
@@ -172,7 +302,10 @@ async fn a_response_moves_until_its_input_is_stored() {
     let stored = get(&app, id).await;
     assert_eq!(stored.conversation_id, id_of(&second));
     assert_eq!(stored.after_message_id, MessageId(2));
-    let noted = app.store.note_question(CALLER, id, MessageId(3)).await;
+    let noted = app
+        .store
+        .note_question(CALLER, turn(id), MessageId(3))
+        .await;
     noted.expect("notes");
     let moved = app
         .store
@@ -233,10 +366,10 @@ async fn another_tenant_neither_reads_nor_changes_a_response() {
         matches!(put, Err(StoreError::NotFound(Entity::Conversation))),
         "{put:?}"
     );
-    let noted = store.note_question(stranger, id, MessageId(1)).await;
+    let noted = store.note_question(stranger, turn(id), MessageId(1)).await;
     noted.expect("changes nothing");
     let ended = store
-        .end_response(stranger, id, &end_with("{}", Some(1)))
+        .end_response(stranger, turn(id), &end_with("{}", Some(1)))
         .await;
     assert!(!ended.expect("changes nothing"));
     let cancelled = store.cancel_response(stranger, id).await;
@@ -305,13 +438,13 @@ async fn an_erased_message_takes_its_response_with_it() {
         let id = put(&app, new_response(&conversation, after)).await;
         let noted = app
             .store
-            .note_question(CALLER, id, MessageId(after + 1))
+            .note_question(CALLER, turn(id), MessageId(after + 1))
             .await;
         noted.expect("notes");
         let end = end_with("{}", Some(after + 2));
         assert!(
             app.store
-                .end_response(CALLER, id, &end)
+                .end_response(CALLER, turn(id), &end)
                 .await
                 .expect("ends")
         );

@@ -283,6 +283,7 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
                     "retry-after-ms",
                     "anneal-conversation",
                     "x-anneal-ignored-parameters",
+                    "x-ratelimit-remaining-requests",
                 ],
             ),
         ] {

@@ -3,7 +3,9 @@
 //! - `chat_completions`: turns whose history the client sends
 //! - `compaction`: summaries that stand for what was said before
 //! - `conversations`: conversations and their items
+//! - `deleted_items`: items are deleted that a checkpoint stands for
 //! - `models`: the configured models
+//! - `rate_limits`: the headers about the rate of calls
 //! - `refusals`: conversations and items that are refused
 //! - `responses`: responses; `websocket`: over a WebSocket
 //! - `schema`: answers and events hold to the schema of the Open Responses specification
@@ -12,7 +14,9 @@
 mod chat_completions;
 mod compaction;
 mod conversations;
+mod deleted_items;
 mod models;
+mod rate_limits;
 mod refusals;
 mod responses;
 mod schema;

@@ -187,6 +187,22 @@ async fn requests_that_are_not_understood_are_refused_by_name_and_store_nothing(
 }
 
 #[tokio::test]
+async fn a_body_that_is_no_object_is_refused_by_its_type() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    for path in [
+        CONVERSATIONS,
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/v1/responses/compact",
+        "/v1/chat/completions",
+    ] {
+        let refused = post(&web, path, &json!([])).await;
+        assert_error(&refused, 400, "body", "invalid_type");
+    }
+}
+
+#[tokio::test]
 async fn a_body_with_too_many_values_is_refused_and_one_with_thousands_of_messages_is_read() {
     let app = TestApp::start().await;
     let web = app.http_client();

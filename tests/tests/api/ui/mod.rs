@@ -2,10 +2,12 @@
 //!
 //! - `turns`: turns, other answers, edits and outputs of tools; refusals
 //! - `resume`: an answer is read once more, at any server; nothing to resume
+//! - `killed_servers`: the server is killed amid an answer, which another one sends whole
 //! - `import`: a chat begins with a history that the client brings
 //! - `sdk`: the AI SDK itself
 
 mod import;
+mod killed_servers;
 mod resume;
 mod sdk;
 mod turns;

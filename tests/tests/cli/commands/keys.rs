@@ -1,9 +1,9 @@
 //! `anneal keys` and `anneal tenants`. A key is printed once, when it is created; only its digest
 //! is stored.
 
-use anneal_core::caller::Verb;
+use anneal_core::caller::{Bound, BoundId, Verb};
 use anneal_server::LimitSettings;
-use anneal_testkit::{AnnealBinary, Folder, TestApp, eventually};
+use anneal_testkit::{AnnealBinary, Folder, HttpResponse, TestApp, eventually};
 use uuid::Uuid;
 
 use crate::commands::{BINARY, command_line::stdout_of};
@@ -196,4 +196,108 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
         line.contains(", expired 2") && line.ends_with("never used"),
         "{line}"
     );
+}
+
+#[tokio::test]
+async fn a_bound_key_is_listed_with_its_binding_and_sees_only_its_own() {
+    let (app, folder) = (
+        TestApp::with_keys_and_limits(LimitSettings::default()).await,
+        Folder::new(),
+    );
+    let operator = AnnealBinary::new(BINARY, &folder, &app.url);
+    stdout_of(operator.run(&["tenants", "create", "acme"]).await);
+    let conversation = Uuid::now_v7().to_string();
+    let create = async |more: &[&str]| {
+        let create = ["keys", "create", "--tenant", "acme", "--name", "a phone"];
+        operator.run(&[&create[..], more].concat()).await
+    };
+    let mut keys = Vec::new();
+    for (option, id) in [
+        ("--user", "anna"),
+        ("--agent", "support"),
+        ("--conversation", conversation.as_str()),
+    ] {
+        let made = create(&["--verbs", "read,append", option, id]).await;
+        let bound = format!("bound to {} {id}", option.trim_start_matches("--"));
+        assert!(made.err.contains(&bound), "{made:?}");
+        let key = made.err.split_whitespace().nth(1).expect("an id");
+        let listed = stdout_of(operator.run(&["keys", "list", "--tenant", "acme"]).await);
+        let line = listed.lines().find(|line| line.starts_with(key));
+        assert!(line.expect("is listed").contains(&bound), "{listed}");
+        let listed = stdout_of(operator.run(&["keys", "list", "--json"]).await);
+        let listed: serde_json::Value = serde_json::from_str(
+            listed
+                .lines()
+                .find(|line| line.contains(key))
+                .expect("is listed"),
+        )
+        .expect("is JSON");
+        let kind = option.trim_start_matches("--");
+        assert_eq!(listed["bound"], serde_json::json!({ kind: id }));
+        keys.push(stdout_of(made).trim().to_owned());
+    }
+    let unbound = app.key("acme", &[Verb::Read]).await;
+    let listed = stdout_of(operator.run(&["keys", "list", "--json"]).await);
+    let line = listed
+        .lines()
+        .find(|line| line.contains(&unbound.id.to_string()));
+    assert!(line.expect("is listed").contains("\"bound\":null"));
+
+    // The key works at a server: its conversations are Anna's.
+    let body = serde_json::json!({"items": []});
+    let request = app.http_client();
+    let request = request.json("POST", "/v1/conversations", &body);
+    let authorization = format!("Bearer {}", keys[0]);
+    let made = HttpResponse::send(request.header("authorization", authorization)).await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let users: Vec<String> = sqlx::query_scalar("select user_id from ai_conversation")
+        .fetch_all(&mut app.db().await)
+        .await
+        .expect("rows");
+    assert_eq!(users, ["anna"]);
+
+    for (more, message) in [
+        (&["--user", ""][..], "--user must have 1 to 128 bytes"),
+        (
+            &["--agent", "a", "--verbs", "read,operator"],
+            "cannot have the verb operator",
+        ),
+        (&["--conversation", "anna"], "--conversation"),
+        (
+            &["--user", "anna", "--agent", "support"],
+            "cannot be used with",
+        ),
+    ] {
+        let refused = create(more).await;
+        assert!(
+            refused.code != Some(0) && refused.err.contains(message) && refused.out.is_empty(),
+            "{more:?}: {refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_policies_do_not_restrict_refuses_bound_keys() {
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let server = AnnealBinary::new(BINARY, &folder, &app.url);
+    let bound = Bound::User(BoundId::new("anna").expect("an id"));
+    let bound = app.bound_key("acme", &[Verb::Read], bound).await.text;
+    let unbound = app.key("acme", &[Verb::Read]).await.text;
+    for (role, status) in [("anneal_app", 200), ("", 401)] {
+        let role = format!("database.role={role}");
+        let started = server.try_server(&["auth.api_keys=true", &role]).await;
+        let (process, _) = started.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
+        let web = process.http_client().await;
+        for (key, expected) in [(&bound, status), (&unbound, 200)] {
+            let request = web.request("GET", "/api/agents/a/sessions");
+            let request = request.header("authorization", format!("Bearer {key}"));
+            let answer = HttpResponse::send(request).await;
+            assert_eq!(answer.status, expected, "{role}: {answer:?}");
+        }
+        if status == 401 {
+            process.wait_for_line("set database.role").await;
+        }
+        process.terminate().await;
+        assert_eq!(process.wait_for_exit().await, Some(0));
+    }
 }

@@ -2,7 +2,9 @@
 //! such call, or beside the deletion of its conversation.
 
 use anneal_core::{caller::ConversationId, message::MessageId};
-use anneal_store::{Entity, NewResponse, PutResponse, ResponseEnd, StoreError, StoredResponse};
+use anneal_store::{
+    Entity, NewResponse, PutResponse, ResponseEnd, ResponseTurn, StoreError, StoredResponse,
+};
 use anneal_testkit::{LOCK_CONVERSATION, LOCK_JOBS, TestApp, TestConversation};
 use uuid::Uuid;
 
@@ -38,7 +40,7 @@ fn new_response(conversation: &TestConversation<'_>) -> NewResponse {
 async fn put(conversation: &TestConversation<'_>) -> Uuid {
     let response = new_response(conversation);
     let put = conversation.app.store.put_response(CALLER, &response).await;
-    assert_eq!(put.expect("stores"), PutResponse::Stored);
+    assert!(matches!(put, Ok(PutResponse::Stored(_))), "{put:?}");
     response.response_id
 }
 
@@ -46,8 +48,17 @@ async fn get(app: &TestApp, id: Uuid) -> StoredResponse {
     app.store.get_response(CALLER, id).await.expect("is there")
 }
 
+/// The turn of a response that [`new_response`] or [`INSERT`] stores.
+const fn turn(id: Uuid) -> ResponseTurn<'static> {
+    ResponseTurn {
+        response_id: id,
+        request_id: "resp",
+    }
+}
+
 fn end_with(outcome: &str) -> ResponseEnd {
     ResponseEnd {
+        question: None,
         answer: None,
         outcome: outcome.into(),
     }
@@ -89,8 +100,8 @@ async fn a_response_has_the_first_of_two_ends() {
     let (first, second) = run_in_order(
         &app,
         held,
-        app.store.end_response(CALLER, id, &completed),
-        app.store.end_response(CALLER, id, &failed),
+        app.store.end_response(CALLER, turn(id), &completed),
+        app.store.end_response(CALLER, turn(id), &failed),
     )
     .await;
     assert!(first.expect("ends") && !second.expect("has ended"));
@@ -107,7 +118,7 @@ async fn an_end_that_comes_before_a_cancellation_leaves_nothing_to_cancel() {
     let (ended, cancelled) = run_in_order(
         &app,
         held,
-        app.store.end_response(CALLER, id, &end),
+        app.store.end_response(CALLER, turn(id), &end),
         app.store.cancel_response(CALLER, id),
     )
     .await;
@@ -127,7 +138,7 @@ async fn a_cancellation_that_comes_before_an_end_stays() {
         &app,
         held,
         app.store.cancel_response(CALLER, id),
-        app.store.end_response(CALLER, id, &end),
+        app.store.end_response(CALLER, turn(id), &end),
     )
     .await;
     cancelled.expect("cancels");
@@ -154,6 +165,28 @@ async fn of_two_deletions_of_the_last_responses_the_second_leaves_the_chain_to_b
     get(&app, second).await;
     delete_conversation(&conversation).await;
     assert_no_rows(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_response_that_is_discarded_leaves_a_chain_that_gets_a_message_meanwhile() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let id = put(&conversation).await;
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (_, discarded) = run_in_order(
+        &app,
+        held,
+        async { conversation.append("of another client").await },
+        app.store.discard_response(CALLER, turn(id)),
+    )
+    .await;
+    assert!(discarded.expect("discards"));
+    let gone = app.store.get_response(CALLER, id).await;
+    assert!(
+        matches!(gone, Err(StoreError::NotFound(Entity::Response))),
+        "{gone:?}"
+    );
+    assert_eq!(conversation.messages().await.len(), 1);
 }
 
 #[tokio::test]

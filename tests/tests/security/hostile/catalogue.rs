@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Runs a case. Err: its failure, or that it exceeded [`DEADLINE`].
-async fn run_within_deadline(
+pub(crate) async fn run_within_deadline(
     name: &str,
     case: impl Future<Output = Result<(), String>>,
 ) -> Result<(), String> {

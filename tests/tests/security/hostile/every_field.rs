@@ -132,7 +132,10 @@ fn wrong_wire_types(field: &Field) -> Vec<FieldValue> {
 
 /// The values that are sent: in the gate every ninth, at night every third, starting at another one
 /// for each field, so that each value is sent in many fields. `ANNEAL_HOSTILE=all` sends all of them.
-fn sampled<T>(all: impl IntoIterator<Item = T>, offset: usize) -> impl Iterator<Item = T> {
+pub(crate) fn sampled<T>(
+    all: impl IntoIterator<Item = T>,
+    offset: usize,
+) -> impl Iterator<Item = T> {
     let step = if std::env::var("ANNEAL_HOSTILE").is_ok_and(|value| value == "all") {
         1
     } else {

@@ -57,6 +57,27 @@ pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
         "Bearer {}",
         app.key("bert", &Verb::ALL).await.text
     ));
+    let ask = pb::CreateConversationRequest {
+        title: "secret".into(),
+        ..Default::default()
+    };
+    let foreign = create_long_conversation(&app, &bert, ask).await;
+    TwoTenants {
+        app,
+        anna,
+        bert,
+        annas_authorization,
+        foreign,
+    }
+}
+
+/// Creates a conversation with 16 messages, of which the first has two versions, checkpoints and a
+/// separator after the last message.
+pub(crate) async fn create_long_conversation(
+    app: &TestApp,
+    channel: &AuthorizedChannel,
+    attributes: pb::CreateConversationRequest,
+) -> String {
     let policy = pb::Policy {
         max_message_count: Some(6),
         keep_recent_turns: Some(1),
@@ -64,22 +85,21 @@ pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
     };
     let ask = pb::CreateConversationRequest {
         policy: Some(policy),
-        title: "secret".into(),
-        ..Default::default()
+        ..attributes
     };
-    let made = ConversationServiceClient::new(bert.clone())
+    let made = ConversationServiceClient::new(channel.clone())
         .create_conversation(ask)
         .await
         .expect("creates");
-    let foreign = made.into_inner().conversation_id;
-    let mut messages = MessageServiceClient::new(bert.clone());
+    let conversation_id = made.into_inner().conversation_id;
+    let mut messages = MessageServiceClient::new(channel.clone());
     for n in 0..8 {
         let exchange = vec![
             user(&format!("secret {n}")),
             text(pb::Role::Assistant, "I keep it."),
         ];
         let ask = pb::AppendMessagesRequest {
-            conversation_id: foreign.clone(),
+            conversation_id: conversation_id.clone(),
             messages: exchange,
             ..Default::default()
         };
@@ -87,7 +107,7 @@ pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
         if n == 0 {
             // Before there is a checkpoint, which would no longer hold afterwards.
             let ask = pb::EditMessageRequest {
-                conversation_id: foreign.clone(),
+                conversation_id: conversation_id.clone(),
                 message_id: 1,
                 message: Some(user("secret zero")),
                 ..Default::default()
@@ -97,20 +117,14 @@ pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
         app.run_jobs_until_idle().await;
     }
     let ask = pb::InsertSeparatorRequest {
-        conversation_id: foreign.clone(),
+        conversation_id: conversation_id.clone(),
         ..Default::default()
     };
     messages
         .insert_separator(ask)
         .await
         .expect("inserts a separator");
-    TwoTenants {
-        app,
-        anna,
-        bert,
-        annas_authorization,
-        foreign,
-    }
+    conversation_id
 }
 
 #[tokio::test]

@@ -78,31 +78,33 @@ impl TwoTenants {
         };
         HttpResponse::send(request.header("authorization", credential)).await
     }
+}
 
-    /// Method, path and body of every operation on a session.
-    async fn session_operations(&self) -> Vec<(String, String, Option<Value>)> {
-        let described = self
-            .app
-            .http_client()
-            .request("GET", "/openapi.json")
-            .header("authorization", &self.anna);
-        let described = HttpResponse::send(described).await.json();
-        let mut operations = Vec::new();
-        for (path, methods) in described["paths"].as_object().expect("paths") {
-            for (method, operation) in methods
-                .as_object()
-                .expect("methods")
-                .iter()
-                .filter(|_| path.contains("{sid}"))
-            {
-                let body = operation
-                    .get("requestBody")
-                    .map(|_| valid_body(method, path));
-                operations.push((method.to_uppercase(), path.clone(), body));
-            }
+/// Method, path and body of every operation on a session.
+pub(crate) async fn session_operations(
+    app: &TestApp,
+    credential: &str,
+) -> Vec<(String, String, Option<Value>)> {
+    let described = app
+        .http_client()
+        .request("GET", "/openapi.json")
+        .header("authorization", credential);
+    let described = HttpResponse::send(described).await.json();
+    let mut operations = Vec::new();
+    for (path, methods) in described["paths"].as_object().expect("paths") {
+        for (method, operation) in methods
+            .as_object()
+            .expect("methods")
+            .iter()
+            .filter(|_| path.contains("{sid}"))
+        {
+            let body = operation
+                .get("requestBody")
+                .map(|_| valid_body(method, path));
+            operations.push((method.to_uppercase(), path.clone(), body));
         }
-        operations
     }
+    operations
 }
 
 /// A valid body of the operation with this method and path that has one.
@@ -120,7 +122,7 @@ fn valid_body(method: &str, path: &str) -> Value {
 #[tokio::test]
 async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
     let tenants = start_two_tenants().await;
-    let operations = tenants.session_operations().await;
+    let operations = session_operations(&tenants.app, &tenants.anna).await;
     assert!(operations.len() >= 4, "{operations:?}");
     for (method, path, body) in &operations {
         let of = |id: &str| {

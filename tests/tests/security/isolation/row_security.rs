@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use uuid::Uuid;
 
 /// Tables with a tenant that are read before the caller is known.
-pub(crate) const WITHOUT_ROW_SECURITY: [&str; 2] = ["tenant", "api_key"];
+pub(crate) const WITHOUT_ROW_SECURITY: [&str; 3] = ["tenant", "api_key", "web_session"];
 
 /// Tables with a column `tenant_id`.
 pub(crate) async fn tables(db: &mut PgConnection) -> BTreeSet<String> {
@@ -27,6 +27,17 @@ pub(crate) async fn tables(db: &mut PgConnection) -> BTreeSet<String> {
 async fn connect_as_server(app: &TestApp, tenants: &str) -> PgConnection {
     let mut db = app.db().await;
     let sql = format!("set role anneal_app; set anneal.tenants = '{tenants}'");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut db)
+        .await
+        .expect("sets");
+    db
+}
+
+/// A connection with the role of servers, for the default tenant and this binding.
+async fn connect_bound(app: &TestApp, bound: &str) -> PgConnection {
+    let mut db = connect_as_server(app, "{00000000-0000-7000-8000-000000000001}").await;
+    let sql = format!("set anneal.bound = '{bound}'");
     sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut db)
         .await
@@ -106,6 +117,96 @@ async fn policies_without_filters_hide_and_protect_rows_of_other_tenants() {
         assert_eq!(code.as_deref(), Some("42501"), "{table}: {refused}");
     }
     assert!(guarded >= 15, "{guarded} tables");
+}
+
+#[tokio::test]
+async fn policies_without_filters_hide_and_protect_rows_that_are_foreign_to_a_binding() {
+    let app = start_with_a_row_in_every_table().await;
+    let mut owner = app.db().await;
+    // Some tables got their rows with another conversation than the one of others.
+    let sql = "update ai_conversation set user_id = 'anna', agent_id = 'a'";
+    sqlx::raw_sql(sql).execute(&mut owner).await.expect("runs");
+    let own = "select conversation_id::text from ai_conversation";
+    let own: String = sqlx::query_scalar(own)
+        .fetch_one(&mut owner)
+        .await
+        .expect("there is one");
+    let tables = app.list_tables_of_conversations().await;
+    assert!(tables.len() >= 20, "{tables:?}");
+    for table in &tables {
+        for foreign in [
+            format!("user:{}", hex::encode("bert")),
+            format!("user:{}", hex::encode("a")),
+            format!("agent:{}", hex::encode("b")),
+            format!("agent:{}", hex::encode("anna")),
+            format!("conversation:{}", Uuid::now_v7()),
+            "nothing".to_owned(),
+        ] {
+            let mut db = connect_bound(&app, &foreign).await;
+            assert_eq!(count(&mut db, table).await, 0, "{table} {foreign}");
+            // The policy is one of reads: it hides the rows of every statement that reads a column.
+            for change in [
+                format!("update {table} set tenant_id = tenant_id"),
+                format!("delete from {table} where tenant_id is not null"),
+            ] {
+                let changed = sqlx::raw_sql(AssertSqlSafe(change.clone()));
+                let changed = changed.execute(&mut db).await.expect("runs");
+                assert_eq!(changed.rows_affected(), 0, "{change} as {foreign}");
+            }
+        }
+        for bound in [
+            format!("user:{}", hex::encode("anna")),
+            format!("agent:{}", hex::encode("a")),
+            format!("conversation:{own}"),
+        ] {
+            let mut db = connect_bound(&app, &bound).await;
+            assert!(count(&mut db, table).await > 0, "{table} {bound}");
+        }
+    }
+    // Nobody can give a conversation away, or create one for others.
+    let mut db = connect_bound(&app, &format!("user:{}", hex::encode("anna"))).await;
+    let sql = "update ai_conversation set user_id = 'bert'";
+    let refused = sqlx::raw_sql(sql).execute(&mut db).await;
+    let refused = refused.expect_err("is refused");
+    let code = refused
+        .as_database_error()
+        .and_then(|error| error.code().map(|code| code.to_string()));
+    assert_eq!(code.as_deref(), Some("42501"), "{refused}");
+}
+
+#[tokio::test]
+async fn every_table_with_conversations_has_the_policy_of_bindings() {
+    let app = TestApp::start().await;
+    let sql = "select tablename::text from pg_policies
+        where schemaname = current_schema() and policyname = 'of_bound' and permissive = 'RESTRICTIVE' order by 1";
+    let guarded: Vec<String> = sqlx::query_scalar(sql)
+        .fetch_all(&mut app.db().await)
+        .await
+        .expect("lists");
+    assert_eq!(guarded, app.list_tables_of_conversations().await);
+}
+
+#[tokio::test]
+async fn statements_of_callers_that_are_not_bound_only_test_a_setting() {
+    let app = TestApp::start().await;
+    let mut db = connect_as_server(&app, "{00000000-0000-7000-8000-000000000001}").await;
+    for table in app.list_tables_of_conversations().await {
+        let sql = format!(
+            "set enable_seqscan = off; explain (verbose, costs off)
+             select conversation_id from {table} where conversation_id = '00000000-0000-7000-8000-000000000001'"
+        );
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut db).await;
+        let plan: Vec<String> = rows
+            .expect("explains")
+            .iter()
+            .map(|row| row.get::<String, _>(0))
+            .collect();
+        let plan = plan.join("\n");
+        // The setting is read once for the statement; without a binding nothing else is evaluated.
+        assert!(!plan.contains("SubPlan"), "{table}: {plan}");
+        let begins_with_null_test = plan.contains("IS NULL) OR ");
+        assert!(begins_with_null_test, "{table}: {plan}");
+    }
 }
 
 #[tokio::test]

@@ -20,11 +20,13 @@
 //! - `attack_reads`: large messages, contexts and pages, read as fast as possible, and large
 //!   appends.
 //! - `attack_requests`: requests that are small on the wire and large in memory.
+//! - `floods_doors`: creates over the doors of other protocols.
 //! - `floods_http1`, `floods_http2`: floods and malformed requests of either protocol.
 //!
 //! Costs that must grow about linearly with the input (ten times the input, at most fifteen times
 //! the cost):
 //! - `linear_conversations`: conversations of ten times the size.
+//! - `linear_doors`: requests of other protocols of ten times the size.
 //! - `linear_requests`: gRPC requests of ten times the size.
 //! - `linear_routes`: HTTP requests of ten times the size.
 //!
@@ -55,12 +57,14 @@ mod attack_requests;
 mod attacked_server;
 mod connection_age;
 mod cpu_cost;
+mod floods_doors;
 mod floods_http1;
 mod floods_http2;
 mod grown_conversations;
 mod health_probes;
 mod incomplete_requests;
 mod linear_conversations;
+mod linear_doors;
 mod linear_requests;
 mod linear_routes;
 mod malformed_frames;

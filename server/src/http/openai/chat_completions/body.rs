@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::{messages::RequestMessages, options};
 use crate::http::openai::{
     errors::ApiError,
-    items::{Fields, unsupported_value},
-    request,
+    fields::{Fields, unsupported_value},
+    request::{self, OUTPUT_TOKENS},
 };
 
 /// Parameters that have no effect: hints for the provider's cache and safety checks, which are not
@@ -40,11 +40,8 @@ pub(super) struct CompletionBody {
 
 impl CompletionBody {
     /// Parses a body. `names_conversation`: whether the request names a conversation.
-    pub(super) fn parse(
-        body: &Map<String, Value>,
-        names_conversation: bool,
-    ) -> Result<Self, ApiError> {
-        let mut fields = Fields::of_object(body, "");
+    pub(super) fn parse(body: &Value, names_conversation: bool) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
         refuse_unsupported(&mut fields)?;
         let model = fields.required_text("model")?.to_owned();
         let store = fields.flag("store")?;
@@ -157,7 +154,7 @@ fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
         if let Some(value) = fields.text(name)?
             && !supported.contains(&value)
         {
-            let refused = unsupported_value(name.to_owned(), value, supported);
+            let refused = unsupported_value(name, value, supported);
             return Err(refused.with_code("unsupported_parameter"));
         }
     }
@@ -169,21 +166,8 @@ fn parse_output_limit(fields: &mut Fields<'_>) -> Result<(&'static str, Option<u
     const NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
     let mut found = None;
     for name in NAMES {
-        let Some(value) = fields.value(name) else {
+        let Some(limit) = fields.integer(name, 1..=OUTPUT_TOKENS)? else {
             continue;
-        };
-        let limit = match value.as_u64() {
-            Some(limit) if limit > 0 => limit,
-            None if !value.is_i64() => {
-                return Err(ApiError::invalid_type(name, "an integer", value));
-            }
-            _ => {
-                let message = format!(
-                    "Invalid '{name}': integer below minimum value. Expected a value >= 1, but got {value} instead."
-                );
-                let code = Some("integer_below_min_value");
-                return Err(ApiError::invalid(name, code, message));
-            }
         };
         if found.is_some_and(|(_, other)| other != limit) {
             let message =
@@ -244,7 +228,7 @@ mod tests {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "a"}]});
         let object = body.as_object_mut().expect("is an object");
         object.extend(extra.as_object().cloned().unwrap_or_default());
-        CompletionBody::parse(object, names_conversation)
+        CompletionBody::parse(&body, names_conversation)
     }
 
     #[test]
@@ -311,6 +295,11 @@ mod tests {
                 "integer_below_min_value",
             ),
             (json!({"max_tokens": 1.5}), "max_tokens", "invalid_type"),
+            (
+                json!({"max_completion_tokens": OUTPUT_TOKENS + 1}),
+                "max_completion_tokens",
+                "integer_above_max_value",
+            ),
             (
                 json!({"max_tokens": 5, "max_completion_tokens": 6}),
                 "max_tokens",

@@ -132,6 +132,7 @@ pub(super) fn show_usage(usage: &pb::ModelUsage) -> Value {
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens.saturating_add(usage.output_tokens),
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     })
 }
 
@@ -180,6 +181,7 @@ mod tests {
                 cached_tokens: 4,
                 written_tokens: 3,
                 output_tokens: 5,
+                reasoning_tokens: 2,
             }),
             ..Done::default()
         };
@@ -211,6 +213,7 @@ mod tests {
             json!({
                 "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,
                 "prompt_tokens_details": {"cached_tokens": 4},
+                "completion_tokens_details": {"reasoning_tokens": 2},
             })
         );
     }

@@ -4,6 +4,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue},
     response::{IntoResponse as _, Response},
 };
+use serde_json::Value;
 
 use super::{
     body::CompletionBody,
@@ -17,6 +18,7 @@ use crate::{
         extractors::{NoParams, QueryParams},
         json,
         openai::{
+            body_values,
             errors::ApiError,
             ids,
             request::{self, ObjectBody},
@@ -44,7 +46,10 @@ pub(super) async fn create_completion(
     ObjectBody(body): ObjectBody,
 ) -> Result<Response, ApiError> {
     let named = headers.get(CONVERSATION);
-    let mut body = CompletionBody::parse(&body, named.is_some())?;
+    let names_conversation = named.is_some();
+    let parse = move |body: Value| CompletionBody::parse(&body, names_conversation);
+    let body = body_values::run_on(&http_caller, Value::Object(body), parse).await?;
+    let mut body = body?;
     let key = request::idempotency_key(&headers)?;
     let key = (!key.is_empty()).then_some(key.as_str());
     let mut ignored = std::mem::take(&mut body.ignored);

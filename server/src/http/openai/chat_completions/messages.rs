@@ -5,9 +5,13 @@ use anneal_core::{limits::UNSTORED_MESSAGES, message::PART_JOIN};
 use anneal_proto::v1::{self as pb, part::Part};
 use serde_json::{Value, json};
 
-use crate::http::openai::{
-    errors::ApiError,
-    items::{Fields, InputItem, parse_input, unsupported_value},
+use crate::{
+    http::openai::{
+        errors::ApiError,
+        fields::{Fields, unsupported_value},
+        items::{InputItem, parse_items},
+    },
+    truncated_text::TruncatedText,
 };
 
 const ROLES: [&str; 6] = [
@@ -122,7 +126,7 @@ fn parse_message(message: &Value, path: &str) -> Result<pb::NewMessage, ApiError
         ));
     }
     fields.finish()?;
-    let parsed = parse_input(&Value::Array(items), path).map_err(|error| error.with_param(path))?;
+    let parsed = parse_items(&items, path).map_err(|error| error.with_param(path))?;
     Ok(merge(parsed))
 }
 
@@ -175,6 +179,7 @@ fn call_item(call: &Value, path: &str) -> Result<Value, ApiError> {
     if let Some(kind) = fields.text("type")?
         && kind != "function"
     {
+        let kind = TruncatedText::new(kind);
         let message = format!("Calls of the type '{kind}' are not supported: only functions are.");
         return Err(ApiError::unsupported_tool(fields.param("type"), message));
     }

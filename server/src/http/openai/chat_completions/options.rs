@@ -4,9 +4,13 @@ use anneal_core::limits::{STOP_TEXTS, TOOLS};
 use anneal_proto::v1::{self as pb, response_format, tool_choice};
 use serde_json::{Value, json};
 
-use crate::http::openai::{
-    errors::ApiError,
-    items::{Fields, unsupported_value},
+use crate::{
+    http::openai::{
+        errors::ApiError,
+        fields::{Fields, unsupported_value},
+        responses::check_unique,
+    },
+    truncated_text::TruncatedText,
 };
 
 /// The name under which `strict` of a function is said to have no effect.
@@ -49,15 +53,7 @@ fn parse_tools(
     fields: &mut Fields<'_>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<pb::Tool>, ApiError> {
-    let list = fields.list("tools")?;
-    if list.len() > TOOLS {
-        let message = format!(
-            "Invalid 'tools': array too long. Expected an array with maximum length {TOOLS}, but got an array with length {} instead.",
-            list.len()
-        );
-        let code = Some("array_above_max_length");
-        return Err(ApiError::invalid("tools", code, message));
-    }
+    let list = fields.short_list("tools", TOOLS)?.unwrap_or_default();
     let mut tools = Vec::with_capacity(list.len());
     let mut is_any_strict = false;
     for (index, tool) in list.iter().enumerate() {
@@ -65,6 +61,7 @@ fn parse_tools(
         is_any_strict |= is_strict;
         tools.push(tool);
     }
+    check_unique(&tools, |index| format!("tools[{index}].function.name"))?;
     if is_any_strict {
         ignored.push(STRICT.to_owned());
     }
@@ -103,6 +100,7 @@ fn parse_tool(tool: &Value, path: &str) -> Result<(pb::Tool, bool), ApiError> {
 }
 
 fn unsupported_tool(param: String, kind: &str) -> ApiError {
+    let kind = TruncatedText::new(kind);
     let message = format!(
         "Tools of the type '{kind}' are not supported. Supported are tools of the type 'function'."
     );
@@ -119,7 +117,7 @@ fn parse_tool_choice(fields: &mut Fields<'_>) -> Result<Option<tool_choice::Choi
                 "none" => tool_choice::Mode::None,
                 "auto" => tool_choice::Mode::Auto,
                 "required" => tool_choice::Mode::Required,
-                other => return Err(unsupported_value(param.to_owned(), other, &MODES)),
+                other => return Err(unsupported_value(param, other, &MODES)),
             };
             return Ok(Some(tool_choice::Choice::Mode(mode.into())));
         }

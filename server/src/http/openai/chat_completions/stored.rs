@@ -33,6 +33,7 @@ use crate::{
         caller::HttpCaller,
         openai::{errors::ApiError, ids},
     },
+    truncated_text::TruncatedText,
 };
 
 /// The label of the first message of a turn's prompt: the request id of the turn.
@@ -53,7 +54,10 @@ pub(super) struct Conversation {
 impl Conversation {
     /// The conversation that a request names: `conv_…`, or its UUID.
     pub(super) async fn find(http_caller: &HttpCaller, name: &str) -> Result<Self, ApiError> {
-        let not_found = || ApiError::not_found(format!("Conversation with id '{name}' not found."));
+        let not_found = || {
+            let name = TruncatedText::new(name);
+            ApiError::not_found(format!("Conversation with id '{name}' not found."))
+        };
         let id = ids::parse_conversation_id(name)
             .or_else(|| Uuid::try_parse(name).ok().map(ConversationId));
         let id = id.ok_or_else(not_found)?;

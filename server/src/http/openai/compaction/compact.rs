@@ -17,8 +17,9 @@ use crate::{
         json,
         openai::{
             errors::ApiError,
+            fields::Fields,
             ids::response_id,
-            items::{Compaction, Fields},
+            items::Compaction,
             request::{ObjectBody, with_ignored},
             responses::{self, Usage},
             sealing,

@@ -19,6 +19,8 @@ pub(super) struct Window {
     pub(super) messages: Vec<pb::NewMessage>,
     /// The messages that stay, of the user and of the application.
     pub(super) kept: Vec<pb::NewMessage>,
+    /// How many of `messages` stand before the last compaction.
+    replaced: usize,
 }
 
 impl Window {
@@ -45,12 +47,17 @@ impl Window {
             matches!(message.role(), pb::Role::Assistant | pb::Role::Tool)
         };
         // What a model or a tool has said before it was sent beside the compaction, so it is read.
-        self.messages.retain(others);
-        let previous = self.previous.take();
-        self.previous = Some(match previous {
-            Some(previous) => format!("{previous}\n\n{summary}"),
-            None => summary.to_owned(),
-        });
+        // Only such messages stand before the compaction before this one.
+        let newer = self.messages.split_off(self.replaced);
+        self.messages.extend(newer.into_iter().filter(others));
+        self.replaced = self.messages.len();
+        match &mut self.previous {
+            Some(previous) => {
+                previous.push_str("\n\n");
+                previous.push_str(summary);
+            }
+            None => self.previous = Some(summary.to_owned()),
+        }
     }
 
     /// Whether nothing was said.
@@ -113,6 +120,19 @@ mod tests {
         let read: Vec<_> = window.messages.iter().map(pb::NewMessage::role).collect();
         assert_eq!(read, [Assistant, User, Assistant]);
         assert_eq!(window.kept.len(), 2);
+        let thrice = Window::of(vec![
+            text_message(User, "one"),
+            text_message(Assistant, "two"),
+            compaction("S").message(),
+            compaction("T").message(),
+            text_message(System, "three"),
+            text_message(Assistant, "four"),
+            compaction("U").message(),
+            text_message(User, "five"),
+        ]);
+        let read: Vec<_> = thrice.messages.iter().map(pb::NewMessage::role).collect();
+        assert_eq!(read, [Assistant, Assistant, User]);
+        assert_eq!(thrice.previous.as_deref(), Some("S\n\nT\n\nU"));
         let both = Window::of(vec![compaction("S").message(), compaction("T").message()]);
         assert_eq!(both.previous.as_deref(), Some("S\n\nT"));
         assert!(!both.is_empty() && Window::default().is_empty());

@@ -2,6 +2,7 @@
 
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use axum::{http::HeaderMap, response::Response};
+use serde_json::Value;
 
 use super::conversation::{self, ConversationPath};
 use crate::{
@@ -10,8 +11,11 @@ use crate::{
         extractors::{PathParams, QueryParams},
         json,
         openai::{
+            body_values,
             errors::ApiError,
-            items::Fields,
+            fields::Fields,
+            items::InputItem,
+            page_query,
             request::{self, ObjectBody},
         },
     },
@@ -36,17 +40,10 @@ pub(super) async fn add_items(
     request::check_only_included(&query)?;
     let path = ConversationPath::parse(id)?;
     let request_id = request::idempotency_key(&headers)?;
-    let mut fields = Fields::of_object(&body, "");
-    let items = conversation::parse_items(&mut fields)?;
+    let parse_body = |body: Value| parse(&body);
+    let parsed = body_values::run_on(&http_caller, Value::Object(body), parse_body).await?;
+    let (items, ignored) = parsed?;
     let messages = conversation::open_items(&http_caller, items).await?;
-    if messages.is_empty() {
-        let message = "must hold at least one item.";
-        return Err(if fields.value("items").is_none() {
-            ApiError::missing_parameter("items")
-        } else {
-            ApiError::invalid("items", Some("empty_array"), message)
-        });
-    }
     let ask = pb::AppendMessagesRequest {
         conversation_id: path.uuid(),
         request_id,
@@ -59,6 +56,21 @@ pub(super) async fn add_items(
         .await
         .map_err(|status| path.refusal(&status))?;
     let items = conversation::added_items(path.id, messages, appended.get_ref());
-    let response = json::response(&conversation::show_list(&items, false));
-    Ok(request::with_ignored(response, &fields.ignored()))
+    let response = json::response(&page_query::show_list(&items, false));
+    Ok(request::with_ignored(response, &ignored))
+}
+
+/// The items of a body, at least one, and the parameters that have no effect.
+fn parse(body: &Value) -> Result<(Vec<InputItem>, Vec<String>), ApiError> {
+    let mut fields = Fields::of_body(body)?;
+    let items = conversation::parse_items(&mut fields)?;
+    if !items.is_empty() {
+        return Ok((items, fields.ignored()));
+    }
+    Err(if fields.value("items").is_none() {
+        ApiError::missing_parameter("items")
+    } else {
+        let message = "Invalid 'items': empty array. Expected an array with at least one item.";
+        ApiError::invalid("items", Some("empty_array"), message)
+    })
 }

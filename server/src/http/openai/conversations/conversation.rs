@@ -1,6 +1,6 @@
 //! A conversation as it is shown, and what its endpoints share.
 
-use anneal_core::{caller::ConversationId, message::MessageId};
+use anneal_core::caller::ConversationId;
 use anneal_proto::{
     convert::{message, parse, time},
     v1::{self as pb, conversation_service_server::ConversationService as _},
@@ -14,13 +14,15 @@ use crate::{
         json,
         openai::{
             errors::{self, ApiError},
-            ids,
-            items::{Fields, InputItem, items_of, parse_input},
-            sealing,
+            fields::Fields,
+            ids::{self, ItemId},
+            items::{self, InputItem, items_of},
+            sealing::CompactionOpener,
         },
         problem::Problem,
     },
     reason::Reason,
+    truncated_text::TruncatedText,
 };
 
 /// Items that one request adds.
@@ -58,8 +60,20 @@ impl ConversationPath {
         }
     }
 
+    /// Parses the id of an item. Fails if it is none of this conversation.
+    pub(super) async fn parse_item(
+        &self,
+        http_caller: &HttpCaller,
+        item: &str,
+    ) -> Result<ItemId, ApiError> {
+        match ItemId::parse(item).filter(|id| id.conversation == self.id) {
+            Some(id) => Ok(id),
+            None => Err(self.item_refusal(http_caller, item).await),
+        }
+    }
+
     /// The error for an item that this conversation does not have, if there is the conversation.
-    pub(super) async fn item_refusal(&self, http_caller: &HttpCaller, item: &str) -> ApiError {
+    async fn item_refusal(&self, http_caller: &HttpCaller, item: &str) -> ApiError {
         let ask = pb::GetConversationRequest {
             conversation_id: self.uuid(),
         };
@@ -72,11 +86,13 @@ impl ConversationPath {
 }
 
 fn not_found(id: &str) -> ApiError {
+    let id = TruncatedText::new(id);
     ApiError::not_found(format!("Conversation with id '{id}' not found."))
 }
 
 /// The error for an item that the conversation does not have.
 pub(super) fn item_not_found(id: &str) -> ApiError {
+    let id = TruncatedText::new(id);
     ApiError::not_found(format!("Item with id '{id}' not found in conversation."))
 }
 
@@ -89,24 +105,11 @@ pub(super) fn param_name(field: &str) -> String {
     index.map_or_else(|| "items".to_owned(), |index| format!("items{index}]"))
 }
 
-/// Parses the items of a request. Each message is checked as the RPC checks it, before anything is
+/// Parses the items of a body. Each message is checked as the RPC checks it, before anything is
 /// stored.
 pub(super) fn parse_items(fields: &mut Fields<'_>) -> Result<Vec<InputItem>, ApiError> {
-    let Some(list) = fields.value("items") else {
-        return Ok(Vec::new());
-    };
-    let Value::Array(entries) = list else {
-        return Err(ApiError::invalid_type("items", "an array", list));
-    };
-    if entries.len() > ITEMS {
-        let message = format!(
-            "Invalid 'items': array too long. Expected an array with maximum length {ITEMS}, but got an array with length {} instead.",
-            entries.len()
-        );
-        let code = Some("array_above_max_length");
-        return Err(ApiError::invalid("items", code, message));
-    }
-    let items = parse_input(list, "items")?;
+    let list = fields.short_list("items", ITEMS)?.unwrap_or_default();
+    let items = items::parse_items(list, "items")?;
     for (index, item) in items.iter().enumerate() {
         match item {
             InputItem::Message(message) => {
@@ -132,12 +135,13 @@ pub(super) async fn open_items(
     items: Vec<InputItem>,
 ) -> Result<Vec<pb::NewMessage>, ApiError> {
     let mut messages = Vec::with_capacity(items.len());
+    let mut opener = CompactionOpener::new(http_caller);
     for (index, item) in items.into_iter().enumerate() {
         match item {
             InputItem::Message(message) => messages.push(message),
             InputItem::Compaction(encrypted) => {
                 let param = format!("items[{index}]");
-                messages.push(sealing::open_as_message(http_caller, &encrypted, &param).await?);
+                messages.push(opener.open_as_message(&encrypted, &param).await?);
             }
             // `parse_items` has refused it.
             InputItem::Reference(_) => {}
@@ -172,19 +176,6 @@ pub(super) fn added_items(
     items.collect()
 }
 
-/// A list of items, as an answer has it.
-pub(super) fn show_list(items: &[Value], has_more: bool) -> Value {
-    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
-    let (first, last) = (id(items.first()), id(items.last()));
-    json!({
-        "object": "list",
-        "data": items,
-        "first_id": first,
-        "last_id": last,
-        "has_more": has_more,
-    })
-}
-
 /// A conversation as an answer.
 pub(super) fn response(
     conversation: &pb::Conversation,
@@ -198,12 +189,6 @@ pub(super) fn response(
         "created_at": created_ms / 1_000,
         "metadata": conversation.metadata,
     })))
-}
-
-/// The id of the message that an item's id names, if it is an item of this conversation.
-pub(super) fn message_of_item(conversation: ConversationId, item: &str) -> Option<MessageId> {
-    let id = ids::ItemId::parse(item)?;
-    (id.conversation == conversation).then_some(id.message)
 }
 
 #[cfg(test)]
@@ -281,10 +266,5 @@ mod tests {
         let items = added_items(ConversationId(Uuid::nil()), messages, &appended);
         assert_eq!(items.len(), 1);
         assert_eq!(items[0]["content"][0]["text"], "b");
-        let empty = show_list(&[], false);
-        assert_eq!(
-            (&empty["first_id"], &empty["last_id"]),
-            (&Value::Null, &Value::Null)
-        );
     }
 }

@@ -1,10 +1,13 @@
 //! POST /v1/conversations.
 
+use std::collections::HashMap;
+
 use anneal_proto::v1::{
     self as pb, conversation_service_server::ConversationService as _,
     message_service_server::MessageService as _,
 };
 use axum::{http::HeaderMap, response::Response};
+use serde_json::Value;
 
 use super::conversation::{self, param_name};
 use crate::{
@@ -12,8 +15,10 @@ use crate::{
         caller::{Authorized, EndpointRpcs, HttpCaller},
         extractors::{NoParams, QueryParams},
         openai::{
+            body_values,
             errors::ApiError,
-            items::Fields,
+            fields::Fields,
+            items::InputItem,
             request::{self, ObjectBody},
         },
         problem::Problem,
@@ -31,6 +36,26 @@ impl EndpointRpcs for CreateConversation {
     ];
 }
 
+/// A body, read and checked.
+struct NewConversation {
+    metadata: HashMap<String, String>,
+    items: Vec<InputItem>,
+    /// Parameters that have no effect.
+    ignored: Vec<String>,
+}
+
+impl NewConversation {
+    fn parse(body: &Value) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        let metadata = fields.value("metadata").map(request::parse_metadata);
+        Ok(Self {
+            metadata: metadata.transpose()?.unwrap_or_default(),
+            items: conversation::parse_items(&mut fields)?,
+            ignored: fields.ignored(),
+        })
+    }
+}
+
 /// Creates a conversation, with items if the body has some.
 pub(super) async fn create_conversation(
     Authorized(http_caller, _): Authorized<CreateConversation>,
@@ -39,14 +64,12 @@ pub(super) async fn create_conversation(
     ObjectBody(body): ObjectBody,
 ) -> Result<Response, ApiError> {
     let request_id = request::idempotency_key(&headers)?;
-    let mut fields = Fields::of_object(&body, "");
-    let metadata = fields.value("metadata").map(request::parse_metadata);
-    let metadata = metadata.transpose()?.unwrap_or_default();
-    let items = conversation::parse_items(&mut fields)?;
-    let messages = conversation::open_items(&http_caller, items).await?;
+    let parse = |body: Value| NewConversation::parse(&body);
+    let body = body_values::run_on(&http_caller, Value::Object(body), parse).await??;
+    let messages = conversation::open_items(&http_caller, body.items).await?;
     let ask = pb::CreateConversationRequest {
         request_id: request_id.clone(),
-        metadata,
+        metadata: body.metadata,
         // Calls and their outputs are items, also where the server's settings do not keep them.
         policy: Some(pb::Policy {
             store_tool_messages: Some(true),
@@ -69,7 +92,7 @@ pub(super) async fn create_conversation(
         .await?;
     }
     let response = conversation::response(&created)?;
-    Ok(request::with_ignored(response, &fields.ignored()))
+    Ok(request::with_ignored(response, &body.ignored))
 }
 
 /// Appends the first items. If that fails, the conversation is deleted, unless a repetition of the

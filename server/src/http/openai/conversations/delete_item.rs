@@ -45,10 +45,11 @@ pub(super) async fn delete_item(
     _: QueryParams<NoParams>,
 ) -> Result<Response, ApiError> {
     let path = ConversationPath::parse(id)?;
+    let id = path.parse_item(&http_caller, &item).await?;
     let mut attempts_left = ATTEMPTS;
     loop {
         attempts_left -= 1;
-        let (message, found) = get_item::find(&http_caller, &path, &item).await?;
+        let (message, found) = get_item::find(&http_caller, &path, &id).await?;
         let removal = plan_removal(&message, &found);
         let Err(status) = remove(&http_caller, &path, &message, removal).await else {
             break;

@@ -41,41 +41,28 @@ pub(super) async fn get_item(
 ) -> Result<Response, ApiError> {
     request::check_only_included(&query)?;
     let path = ConversationPath::parse(id)?;
-    if let Some(checkpoint) = find_checkpoint(&http_caller, &path, &item).await? {
-        return Ok(json::response(&checkpoint.value));
-    }
-    let (_, found) = find(&http_caller, &path, &item).await?;
-    Ok(json::response(&found.value))
-}
-
-/// The checkpoint with this id. None: it is not the id of a checkpoint that holds.
-async fn find_checkpoint(
-    http_caller: &HttpCaller,
-    path: &ConversationPath,
-    item: &str,
-) -> Result<Option<StoredItem>, ApiError> {
-    let id = ItemId::parse(item).filter(|id| id.conversation == path.id);
-    match id.filter(|id| id.index == CHECKPOINT_INDEX) {
-        None => Ok(None),
-        Some(id) => {
-            let refuse = |status: &tonic::Status| path.refusal(status);
-            compaction::find_checkpoint(http_caller, &id, refuse).await
+    let id = path.parse_item(&http_caller, &item).await?;
+    if id.index == CHECKPOINT_INDEX {
+        let refuse = |status: &tonic::Status| path.refusal(status);
+        let checkpoint = compaction::find_checkpoint(&http_caller, &id, refuse).await?;
+        if let Some(checkpoint) = checkpoint {
+            return Ok(json::response(&checkpoint.value));
         }
     }
+    let (_, found) = find(&http_caller, &path, &id).await?;
+    Ok(json::response(&found.value))
 }
 
 /// The item with this id, and its message. One that was deleted is not found.
 pub(super) async fn find(
     http_caller: &HttpCaller,
     path: &ConversationPath,
-    item: &str,
+    id: &ItemId,
 ) -> Result<(pb::Message, StoredItem), ApiError> {
-    let Some(message_id) = conversation::message_of_item(path.id, item) else {
-        return Err(path.item_refusal(http_caller, item).await);
-    };
+    let not_found = || conversation::item_not_found(&id.to_string());
     let ask = pb::GetMessageRequest {
         conversation_id: path.uuid(),
-        message_id: message_id.0,
+        message_id: id.message.0,
         ..pb::GetMessageRequest::default()
     };
     let services = &http_caller.services;
@@ -88,14 +75,14 @@ pub(super) async fn find(
             Reason::MessageErased,
         ];
         if is_gone.into_iter().any(|reason| problem.is(reason)) {
-            conversation::item_not_found(item)
+            not_found()
         } else {
             path.refusal(&status)
         }
     })?;
     let message = found.into_inner().message.unwrap_or_default();
     let mut items = stored_items(path.id, &message).into_iter();
-    let found = items.find(|stored| stored.id.to_string() == item);
-    let found = found.ok_or_else(|| conversation::item_not_found(item))?;
+    let found = items.find(|stored| stored.id == *id);
+    let found = found.ok_or_else(not_found)?;
     Ok((message, found))
 }

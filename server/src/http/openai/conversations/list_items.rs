@@ -6,8 +6,8 @@ use axum::response::Response;
 use prost::Message as _;
 
 use super::{
-    conversation::{self, ConversationPath},
-    page::{Order, Page, PageAsk, Place},
+    conversation::ConversationPath,
+    page::{Page, Place},
 };
 use crate::{
     http::{
@@ -17,8 +17,8 @@ use crate::{
         openai::{
             compaction,
             errors::ApiError,
-            ids::ItemId,
             items::{StoredItem, stored_items},
+            page_query::{self, Order, PageAsk},
         },
     },
     limits::cpu_pool,
@@ -48,10 +48,7 @@ pub(super) async fn list_items(
     let path = ConversationPath::parse(id)?;
     let after = match &ask.after {
         None => None,
-        Some(id) => match ItemId::parse(id) {
-            Some(item) if item.conversation == path.id => Some(Place::of(&item)),
-            _ => return Err(path.item_refusal(&http_caller, id).await),
-        },
+        Some(id) => Some(Place::of(&path.parse_item(&http_caller, id).await?)),
     };
     let mut page = Page::new(ask.order, ask.limit, after);
     let mut next = list_request(&path, &ask, after);
@@ -76,7 +73,7 @@ pub(super) async fn list_items(
         }
     }
     let (items, has_more) = page.finish(!next.page_token.is_empty());
-    Ok(json::response(&conversation::show_list(&items, has_more)))
+    Ok(json::response(&page_query::show_list(&items, has_more)))
 }
 
 /// The request for the messages of the page. The first one may be the message in which the page

@@ -13,7 +13,7 @@ use crate::{
         extractors::{NoParams, PathParams, QueryParams},
         openai::{
             errors::ApiError,
-            items::Fields,
+            fields::Fields,
             request::{self, ObjectBody},
         },
     },

@@ -3,11 +3,11 @@
 use anneal_proto::v1::{self as pb, part::Part};
 use serde_json::{Value, json};
 
-use super::{
+use super::labels::PartNote;
+use crate::http::openai::{
+    errors::ApiError,
     fields::{Fields, unsupported_value},
-    labels::PartNote,
 };
-use crate::http::openai::errors::ApiError;
 
 /// Whose content it is. It decides which types of parts there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

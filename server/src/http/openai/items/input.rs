@@ -9,11 +9,13 @@ use serde_json::Value;
 
 use super::{
     content::{self, Author},
-    fields::{Fields, unsupported_value},
     labels::{self, Labels, PartNotes, Piece},
     reasoning,
 };
-use crate::http::openai::errors::ApiError;
+use crate::http::openai::{
+    errors::ApiError,
+    fields::{Fields, unsupported_value},
+};
 
 /// An item of a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,15 +70,28 @@ const STATUSES: [&str; 3] = ["in_progress", "completed", "incomplete"];
 /// that it is.
 pub(in crate::http) fn parse_input(input: &Value, param: &str) -> Result<Vec<InputItem>, ApiError> {
     match input {
-        Value::String(text) => Ok(vec![InputItem::Message(text_message(pb::Role::User, text))]),
-        Value::Array(items) => {
-            let items = items.iter().enumerate();
-            items
-                .map(|(index, item)| parse_item(item, &format!("{param}[{index}]")))
-                .collect()
+        Value::String(text) if text.is_empty() => {
+            let message = format!(
+                "Invalid '{param}': empty string. Expected a string with minimum length 1, but got \
+                 an empty string instead."
+            );
+            Err(ApiError::invalid(param, Some("empty_string"), message))
         }
+        Value::String(text) => Ok(vec![InputItem::Message(text_message(pb::Role::User, text))]),
+        Value::Array(items) => parse_items(items, param),
         other => Err(ApiError::invalid_type(param, "a string or an array", other)),
     }
+}
+
+/// Parses a list of items. `param` is the parameter that it is.
+pub(in crate::http) fn parse_items(
+    items: &[Value],
+    param: &str,
+) -> Result<Vec<InputItem>, ApiError> {
+    let items = items.iter().enumerate();
+    items
+        .map(|(index, item)| parse_item(item, &format!("{param}[{index}]")))
+        .collect()
 }
 
 fn parse_item(item: &Value, path: &str) -> Result<InputItem, ApiError> {
@@ -346,6 +361,7 @@ mod tests {
     fn items_that_are_not_understood_are_refused_by_name() {
         for (input, param, code) in [
             (json!(1), "input", "invalid_type"),
+            (json!(""), "input", "empty_string"),
             (json!([1]), "input[0]", "invalid_type"),
             (
                 json!([{"content": "a"}]),

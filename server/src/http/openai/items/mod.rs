@@ -1,7 +1,6 @@
 //! Items and messages, converted both ways. An item of a request becomes one message. A message is
 //! shown as one item for each call, each result, each thought and each run of texts and media.
 //!
-//! - `fields`: the fields of an object in a request
 //! - `input`: items of a request become messages
 //! - `content`: the content of messages and of results of calls, both ways
 //! - `reasoning`: thoughts, both ways
@@ -12,7 +11,6 @@
 
 mod compaction;
 mod content;
-mod fields;
 mod input;
 mod labels;
 mod output;
@@ -22,7 +20,6 @@ mod reasoning;
 mod removal;
 
 pub(in crate::http) use compaction::{Compaction, SealKey};
-pub(in crate::http) use fields::{Fields, unsupported_value};
-pub(in crate::http) use input::{InputItem, parse_input};
+pub(in crate::http) use input::{InputItem, parse_input, parse_items};
 pub(in crate::http) use output::{StoredItem, items_of, items_of_parts, stored_items};
 pub(in crate::http) use removal::{Removal, plan_removal};

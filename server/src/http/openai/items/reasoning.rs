@@ -5,11 +5,8 @@ use anneal_proto::v1 as pb;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::{
-    fields::Fields,
-    labels::{self, Labels, Piece},
-};
-use crate::http::openai::errors::ApiError;
+use super::labels::{self, Labels, Piece};
+use crate::http::openai::{errors::ApiError, fields::Fields};
 
 /// The beginning of an `encrypted_content` of this server.
 const PREFIX: &str = "anneal-reasoning-1.";

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::{
     create_body::CreateBody,
     run::{RunningResponse, UnstoredHistory},
-    stored, unstored,
+    stored::{self, CreateIdentity},
+    unstored,
 };
 use crate::{
     failure::Failure,
@@ -62,8 +63,8 @@ pub(in crate::http) async fn begin(
         let begun = tracker.spawn(WatchedFuture::new(
             PollWatchdog::for_task("begin_response"),
             async move {
-                let key = (key.as_deref(), digest);
-                Box::pin(stored::begin(&state, &caller, &body, key)).await
+                let identity = CreateIdentity { key, digest };
+                Box::pin(stored::begin(&state, &caller, &body, &identity)).await
             },
         ));
         begun.await.map_err(|_| Failure::Panicked)??

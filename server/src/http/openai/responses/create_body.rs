@@ -1,26 +1,24 @@
 //! The body of a create: what is honoured, and what is refused by name.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
 use anneal_core::caller::ConversationId;
 use anneal_proto::v1::{self as pb, response_format};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{
-    fields::{Fields, not_one_of, unsupported},
-    tools::ToolSettings,
-};
+use super::tools::{ToolSettings, check_name};
 use crate::http::openai::{
     errors::ApiError,
+    fields::{Fields, unsupported, unsupported_value},
     ids,
-    request::{check_included, parse_metadata},
+    request::{OUTPUT_TOKENS, check_included, parse_metadata},
 };
 
 /// Most characters of `safety_identifier`, `prompt_cache_key` and `user`.
 const IDENTIFIER_CHARS: usize = 64;
-/// Least value of `max_output_tokens`.
-const LEAST_OUTPUT_TOKENS: u64 = 16;
+/// Values of `max_output_tokens`. The specification names the least one.
+const OUTPUT_RANGE: RangeInclusive<u64> = 16..=OUTPUT_TOKENS;
 /// Most values of `include`, and entries of `context_management`.
 const LIST_VALUES: usize = 16;
 
@@ -92,24 +90,30 @@ pub(super) struct Labels {
 impl CreateBody {
     /// Reads and checks a body.
     pub(super) fn parse(body: Value) -> Result<Self, ApiError> {
-        let mut body = Fields::of_body(body)?;
+        let mut body = match body {
+            Value::Object(body) => body,
+            other => return Err(ApiError::invalid_type("body", "an object", &other)),
+        };
+        // Another thread may read it, so it must not be a part of the body.
+        let input = body.remove("input").filter(|input| !input.is_null());
+        let mut body = Fields::of_object(&body, "");
         refuse_unsupported(&mut body)?;
         check_include(&mut body)?;
         // How the answer is sent is not a matter of the turn.
         body.flag("stream")?;
         let mut read = Self {
-            model: body.text("model")?,
-            input: body.take("input").map(Arc::new),
-            instructions: body.text("instructions")?,
+            model: body.text("model")?.map(str::to_owned),
+            input: input.map(Arc::new),
+            instructions: body.text("instructions")?.map(str::to_owned),
             origin: Origin::take(&mut body)?,
             background: body.flag("background")?.unwrap_or(false),
             store: body.flag("store")?.unwrap_or(true),
             reduction: Reduction::take(&mut body)?,
             tools: ToolSettings::take(&mut body)?,
             options: TextOptions::take(&mut body)?,
-            max_tool_calls: body.integer("max_tool_calls", 1)?,
+            max_tool_calls: body.integer("max_tool_calls", 1..=u64::MAX)?,
             labels: Labels::take(&mut body)?,
-            ignored: body.into_unknown(),
+            ignored: body.ignored(),
         };
         let of_tools = std::mem::take(&mut read.tools.ignored);
         let of_options = std::mem::take(&mut read.options.ignored);
@@ -155,7 +159,7 @@ impl CreateBody {
 }
 
 /// Refuses the parameters that are known and not supported. Their default values are accepted.
-fn refuse_unsupported(body: &mut Fields) -> Result<(), ApiError> {
+fn refuse_unsupported(body: &mut Fields<'_>) -> Result<(), ApiError> {
     for (name, supported) in [
         ("prompt", "Send the prompt's text as 'instructions'."),
         ("moderation", "Leave it out."),
@@ -175,11 +179,11 @@ fn refuse_unsupported(body: &mut Fields) -> Result<(), ApiError> {
             return Err(unsupported(name, "The supported value is 0."));
         }
     }
-    if body.integer("top_logprobs", 0)?.unwrap_or(0) > 0 {
+    if body.integer("top_logprobs", 0..=u64::MAX)?.unwrap_or(0) > 0 {
         return Err(unsupported("top_logprobs", "The supported value is 0."));
     }
     if let Some(tier) = body.text("service_tier")?
-        && !matches!(&*tier, "auto" | "default")
+        && !matches!(tier, "auto" | "default")
     {
         return Err(unsupported(
             "service_tier",
@@ -193,25 +197,25 @@ fn refuse_unsupported(body: &mut Fields) -> Result<(), ApiError> {
                 "The supported value is false.",
             ));
         }
-        options.refuse_unknown()?;
+        options.finish()?;
     }
     Ok(())
 }
 
 impl Origin {
     /// Takes `conversation` or `previous_response_id`.
-    pub(super) fn take(body: &mut Fields) -> Result<Self, ApiError> {
-        let conversation = match body.take("conversation") {
+    pub(super) fn take(body: &mut Fields<'_>) -> Result<Self, ApiError> {
+        let conversation = match body.value("conversation") {
             None => None,
-            Some(Value::String(id)) => Some(id),
+            Some(Value::String(id)) => Some(id.as_str()),
             Some(value @ Value::Object(_)) => {
-                Some(Fields::of_value("conversation", value)?.required_text("id")?)
+                Some(Fields::of(value, "conversation")?.required_text("id")?)
             }
             Some(other) => {
                 return Err(ApiError::invalid_type(
                     "conversation",
                     "a string or an object",
-                    &other,
+                    other,
                 ));
             }
         };
@@ -224,12 +228,12 @@ impl Origin {
                 "Mutually exclusive parameters: 'conversation' and 'previous_response_id'. Only \
                  one of them may be given.",
             )),
-            (Some(id), None) => ids::parse_conversation_id(&id)
+            (Some(id), None) => ids::parse_conversation_id(id)
                 .map(Self::Conversation)
-                .ok_or_else(|| no_conversation_id(&id)),
-            (None, Some(id)) => ids::parse_response_id(&id)
+                .ok_or_else(|| no_conversation_id(id)),
+            (None, Some(id)) => ids::parse_response_id(id)
                 .map(Self::Response)
-                .ok_or_else(|| no_previous_response(&id)),
+                .ok_or_else(|| no_previous_response(id)),
         }
     }
 }
@@ -254,16 +258,20 @@ pub(super) fn no_previous_response(id: &str) -> ApiError {
 }
 
 impl Reduction {
-    fn take(body: &mut Fields) -> Result<Self, ApiError> {
+    fn take(body: &mut Fields<'_>) -> Result<Self, ApiError> {
         let truncation = body.one_of("truncation", &["auto", "disabled"])?;
-        let entries = body.list("context_management", LIST_VALUES)?;
+        let entries = body.short_list("context_management", LIST_VALUES)?;
         let mut compaction = None;
-        for (index, entry) in entries.unwrap_or_default().into_iter().enumerate() {
+        for (index, entry) in entries.unwrap_or_default().iter().enumerate() {
             let path = format!("context_management[{index}]");
-            let mut entry = Fields::of_value(&path, entry)?;
+            let mut entry = Fields::of(entry, &path)?;
             let kind = entry.required_text("type")?;
             if kind != "compaction" {
-                return Err(not_one_of(&entry.path("type"), &kind, &["compaction"]));
+                return Err(unsupported_value(
+                    entry.param("type"),
+                    kind,
+                    &["compaction"],
+                ));
             }
             if compaction.is_some() {
                 return Err(unsupported(
@@ -271,8 +279,8 @@ impl Reduction {
                     "Give one entry of the type 'compaction'.",
                 ));
             }
-            compaction = Some(entry.integer("compact_threshold", 1)?);
-            entry.refuse_unknown()?;
+            compaction = Some(entry.integer("compact_threshold", 1..=u64::MAX)?);
+            entry.finish()?;
         }
         Ok(match (compaction, truncation) {
             (Some(threshold), _) => Self::Compaction(threshold),
@@ -299,9 +307,9 @@ impl Reduction {
 }
 
 /// Refuses values of `include` about what no answer has.
-fn check_include(body: &mut Fields) -> Result<(), ApiError> {
-    let values = body.list("include", LIST_VALUES)?.unwrap_or_default();
-    for (index, value) in values.iter().enumerate() {
+fn check_include(body: &mut Fields<'_>) -> Result<(), ApiError> {
+    let values = body.short_list("include", LIST_VALUES)?;
+    for (index, value) in values.unwrap_or_default().iter().enumerate() {
         let path = format!("include[{index}]");
         match value.as_str() {
             Some(text) => check_included(text, &path)?,
@@ -312,9 +320,9 @@ fn check_include(body: &mut Fields) -> Result<(), ApiError> {
 }
 
 impl TextOptions {
-    fn take(body: &mut Fields) -> Result<Self, ApiError> {
+    fn take(body: &mut Fields<'_>) -> Result<Self, ApiError> {
         let mut options = Self {
-            max_output_tokens: body.integer("max_output_tokens", LEAST_OUTPUT_TOKENS)?,
+            max_output_tokens: body.integer("max_output_tokens", OUTPUT_RANGE)?,
             temperature: body
                 .number("temperature", 0.0..=2.0)?
                 .map(|number| number as f32),
@@ -331,7 +339,7 @@ impl TextOptions {
         Ok(options)
     }
 
-    fn take_text(&mut self, mut text: Fields) -> Result<(), ApiError> {
+    fn take_text(&mut self, mut text: Fields<'_>) -> Result<(), ApiError> {
         if let Some(verbosity) = text.one_of("verbosity", &["low", "medium", "high"])? {
             if verbosity != "medium" {
                 return Err(unsupported(
@@ -349,20 +357,19 @@ impl TextOptions {
                     "json_schema" => Some(take_schema(&mut format)?),
                     _ => None,
                 };
-            format.refuse_unknown()?;
+            format.finish()?;
         }
-        text.refuse_unknown()
+        text.finish()
     }
 
-    fn take_reasoning(&mut self, mut reasoning: Fields) -> Result<(), ApiError> {
-        const EFFORTS: [(&str, pb::ReasoningEffort); 7] = [
+    fn take_reasoning(&mut self, mut reasoning: Fields<'_>) -> Result<(), ApiError> {
+        // Those of the specification: an answer could not show another one.
+        const EFFORTS: [(&str, pb::ReasoningEffort); 5] = [
             ("none", pb::ReasoningEffort::None),
-            ("minimal", pb::ReasoningEffort::Minimal),
             ("low", pb::ReasoningEffort::Low),
             ("medium", pb::ReasoningEffort::Medium),
             ("high", pb::ReasoningEffort::High),
             ("xhigh", pb::ReasoningEffort::Xhigh),
-            ("max", pb::ReasoningEffort::Max),
         ];
         let effort = reasoning.one_of("effort", &EFFORTS.map(|(name, _)| name))?;
         if let Some(name) = effort {
@@ -373,31 +380,32 @@ impl TextOptions {
             let summary = reasoning.one_of(name, &["auto", "concise", "detailed"])?;
             if summary.is_some_and(|summary| summary != "auto") {
                 return Err(unsupported(
-                    &reasoning.path(name),
+                    &reasoning.param(name),
                     "The supported value is 'auto'.",
                 ));
             }
             if summary.is_some() {
-                self.ignored.push(reasoning.path(name));
+                self.ignored.push(reasoning.param(name));
             }
         }
-        reasoning.refuse_unknown()
+        reasoning.finish()
     }
 }
 
 /// Takes a JSON schema. Its description is for the model, so it becomes a part of the schema, which
 /// is what the model gets.
-fn take_schema(format: &mut Fields) -> Result<response_format::Format, ApiError> {
+fn take_schema(format: &mut Fields<'_>) -> Result<response_format::Format, ApiError> {
     let name = format.required_text("name")?;
+    check_name("text.format.name", name)?;
     let description = format.text("description")?;
     let strict = format.flag("strict")?.unwrap_or(false);
-    let mut schema = match format.take("schema") {
-        Some(Value::Object(schema)) => schema,
+    let mut schema = match format.value("schema") {
+        Some(Value::Object(schema)) => schema.clone(),
         Some(other) => {
             return Err(ApiError::invalid_type(
                 "text.format.schema",
                 "an object",
-                &other,
+                other,
             ));
         }
         None => return Err(ApiError::missing_parameter("text.format.schema")),
@@ -409,7 +417,7 @@ fn take_schema(format: &mut Fields) -> Result<response_format::Format, ApiError>
     }
     Ok(response_format::Format::JsonSchema(
         response_format::JsonSchema {
-            name,
+            name: name.to_owned(),
             schema: Value::Object(schema).to_string(),
             strict,
         },
@@ -417,15 +425,19 @@ fn take_schema(format: &mut Fields) -> Result<response_format::Format, ApiError>
 }
 
 impl Labels {
-    fn take(body: &mut Fields) -> Result<Self, ApiError> {
+    fn take(body: &mut Fields<'_>) -> Result<Self, ApiError> {
         Ok(Self {
-            metadata: match body.take("metadata") {
-                Some(metadata) => parse_metadata(&metadata)?,
+            metadata: match body.value("metadata") {
+                Some(metadata) => parse_metadata(metadata)?,
                 None => HashMap::new(),
             },
-            safety_identifier: body.short_text("safety_identifier", IDENTIFIER_CHARS)?,
-            prompt_cache_key: body.short_text("prompt_cache_key", IDENTIFIER_CHARS)?,
-            user: body.text("user")?,
+            safety_identifier: body
+                .short_text("safety_identifier", IDENTIFIER_CHARS)?
+                .map(str::to_owned),
+            prompt_cache_key: body
+                .short_text("prompt_cache_key", IDENTIFIER_CHARS)?
+                .map(str::to_owned),
+            user: body.text("user")?.map(str::to_owned),
         })
     }
 }
@@ -507,6 +519,15 @@ mod tests {
             ),
             (json!({"conversation": "cv_1"}), "conversation"),
             (json!({"max_output_tokens": 15}), "max_output_tokens"),
+            (
+                json!({"max_output_tokens": OUTPUT_TOKENS + 1}),
+                "max_output_tokens",
+            ),
+            (
+                json!({"reasoning": {"effort": "minimal"}}),
+                "reasoning.effort",
+            ),
+            (json!({"reasoning": {"effort": "max"}}), "reasoning.effort"),
             (json!({"temperature": 2.1}), "temperature"),
             (json!({"metadata": {"a": 1}}), "metadata.a"),
         ] {
@@ -523,6 +544,17 @@ mod tests {
             (error.status(), error.code()),
             (404, Some("previous_response_not_found"))
         );
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_refused_by_its_type() {
+        for body in [json!([]), json!("a"), json!(null)] {
+            let refused = CreateBody::parse(body).expect_err("is refused").object();
+            assert_eq!(
+                (&refused["param"], &refused["code"]),
+                (&json!("body"), &json!("invalid_type"))
+            );
+        }
     }
 
     #[test]

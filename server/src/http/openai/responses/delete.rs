@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::record::{Record, no_response};
 use crate::{
+    audit,
+    call_metrics::code_name,
     failure::Failure,
     http::{
         HttpState,
@@ -16,7 +18,8 @@ use crate::{
     verbs::Rpc,
 };
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
-use anneal_store::{Entity, StoreError};
+use anneal_store::{DeletedResponse, Entity, StoreError};
+use tonic::Code;
 
 /// The RPCs of this endpoint.
 pub(super) struct DeleteResponse;
@@ -34,13 +37,11 @@ pub(super) async fn delete(
     _: QueryParams<NoParams>,
 ) -> Result<Response, ApiError> {
     let record = Record::get(&state, &http_caller, &id).await?;
-    let store = &state.services.state.store;
-    let deleted = store
-        .delete_response(http_caller.caller, record.row.response_id)
+    let deleted = delete_in_store(&record)
         .await
-        .map_err(|error| match error {
-            StoreError::NotFound(Entity::Response) => no_response(&id),
-            error => Failure::from(error).into(),
+        .map_err(|failure| match failure {
+            Failure::Store(StoreError::NotFound(Entity::Response)) => no_response(&id),
+            failure => failure.into(),
         })?;
     if deleted.is_chain && !deleted.others {
         let ask = pb::DeleteConversationRequest {
@@ -49,11 +50,33 @@ pub(super) async fn delete(
         };
         let ask = http_caller.request(ask);
         match http_caller.services.delete_conversation(ask).await {
-            Err(status) if status.code() != tonic::Code::NotFound => return Err(status.into()),
+            Err(status) if status.code() != Code::NotFound => return Err(status.into()),
             Ok(_) | Err(_) => {}
         }
     }
     Ok(json::response(
         &json!({"id": id, "object": "response.deleted", "deleted": true}),
     ))
+}
+
+/// Deletes the response, or says that its conversation is to be deleted, which writes a line in the
+/// audit log of its own.
+async fn delete_in_store(record: &Record) -> Result<DeletedResponse, Failure> {
+    let (row, caller) = (&record.row, &record.caller);
+    let store = &record.state.services.state.store;
+    let deleted = store.delete_response(caller.caller, row.response_id).await;
+    let deleted = deleted.map_err(Failure::from);
+    let (conversation, code) = match &deleted {
+        Ok(deleted) if deleted.is_chain && !deleted.others => return Ok(*deleted),
+        Ok(deleted) => (deleted.conversation, Code::Ok),
+        Err(failure) => (row.conversation_id, failure.reason().code()),
+    };
+    audit::log_call(
+        caller.caller.tenant(),
+        &caller.identity(),
+        "delete_response",
+        Some(conversation.0),
+        code_name(code),
+    );
+    deleted
 }

@@ -17,7 +17,7 @@ use crate::http::{
         errors::ApiError,
         ids::{ItemId, conversation_id},
         items::{self, InputItem},
-        sealing,
+        sealing::CompactionOpener,
     },
 };
 
@@ -49,6 +49,7 @@ pub(in crate::http::openai) async fn read(
     }
     let parse = |input: Arc<Value>| items::parse_input(&input, "input");
     let items = body_values::run_on(caller, Arc::clone(input), parse).await??;
+    let mut opener = CompactionOpener::new(caller);
     let (mut messages, mut references, mut loaded) = (Vec::new(), 0, 0);
     for (index, item) in items.into_iter().enumerate() {
         let param = format!("input[{index}]");
@@ -60,7 +61,7 @@ pub(in crate::http::openai) async fn read(
                     let reason = format!("At most {REFERENCES} items can be named by their ids.");
                     return Err(ApiError::invalid(param, Some("invalid_value"), reason));
                 }
-                let message = load_item(caller, &param, &id).await?;
+                let message = load_item(&mut opener, caller, &param, &id).await?;
                 loaded += message.encoded_len();
                 if loaded > REFERENCED_BYTES {
                     let reason = format!(
@@ -72,7 +73,7 @@ pub(in crate::http::openai) async fn read(
                 messages.push(message);
             }
             InputItem::Compaction(encrypted) => {
-                messages.push(sealing::open_as_message(caller, &encrypted, &param).await?);
+                messages.push(opener.open_as_message(&encrypted, &param).await?);
             }
         }
     }
@@ -80,7 +81,12 @@ pub(in crate::http::openai) async fn read(
 }
 
 /// The message of an item that is stored.
-async fn load_item(caller: &HttpCaller, param: &str, id: &str) -> Result<pb::NewMessage, ApiError> {
+async fn load_item(
+    opener: &mut CompactionOpener<'_>,
+    caller: &HttpCaller,
+    param: &str,
+    id: &str,
+) -> Result<pb::NewMessage, ApiError> {
     let shown: String = id.chars().take(128).collect();
     let not_found = || ApiError::not_found(format!("Item with id '{shown}' not found."));
     let item = ItemId::parse(id).ok_or_else(not_found)?;
@@ -98,12 +104,10 @@ async fn load_item(caller: &HttpCaller, param: &str, id: &str) -> Result<pb::New
     let message = found.message.unwrap_or_default();
     let items = items::items_of(item.conversation, &message);
     let item = items.into_iter().find(|item| item["id"] == id);
-    let parsed = items::parse_input(&Value::Array(vec![item.ok_or_else(not_found)?]), param)?;
+    let parsed = items::parse_items(&[item.ok_or_else(not_found)?], param)?;
     match parsed.into_iter().next() {
         Some(InputItem::Message(message)) => Ok(message),
-        Some(InputItem::Compaction(encrypted)) => {
-            sealing::open_as_message(caller, &encrypted, param).await
-        }
+        Some(InputItem::Compaction(encrypted)) => opener.open_as_message(&encrypted, param).await,
         Some(InputItem::Reference(_)) | None => Err(not_found()),
     }
 }

@@ -2,20 +2,20 @@
 
 use anneal_proto::v1 as pb;
 use axum::{extract::State, response::Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{
-    input::list,
-    query::{PageQuery, Pairs},
-    record::Record,
-};
+use super::{input::list, outcome::Status, record::Record};
 use crate::{
     http::{
         HttpState,
         caller::{Authorized, EndpointRpcs},
-        extractors::PathParams,
+        extractors::{PathParams, QueryParams},
         json,
-        openai::{errors::ApiError, items},
+        openai::{
+            errors::ApiError,
+            items,
+            page_query::{Order, PageAsk, show_list},
+        },
     },
     verbs::Rpc,
 };
@@ -35,22 +35,21 @@ pub(super) async fn list_input_items(
     State(state): State<HttpState>,
     Authorized(http_caller, _): Authorized<ListInputItems>,
     PathParams(id): PathParams<String>,
-    axum::extract::Query(pairs): Pairs,
+    QueryParams(query): QueryParams<Vec<(String, String)>>,
 ) -> Result<Response, ApiError> {
-    let query = PageQuery::parse(pairs)?;
+    let ask = PageAsk::parse(&query)?;
     let mut record = Record::get(&state, &http_caller, &id).await?;
-    record.settle().await?;
-    let items = load_items(&record).await?;
-    Ok(json::response(&page(items, &query)?))
+    let status = record.settle().await?.status();
+    let items = load_items(&record, status).await?;
+    Ok(json::response(&page(items, &ask)?))
 }
 
-/// The items of the input, in order. Also those that were withdrawn because the response failed.
-async fn load_items(record: &Record) -> Result<Vec<Value>, ApiError> {
+/// The items of the input, in order. Also those that were withdrawn because the response keeps nothing.
+async fn load_items(record: &Record, status: Status) -> Result<Vec<Value>, ApiError> {
     let row = &record.row;
     let Some(last) = row.question_last_id else {
         return Ok(Vec::new());
     };
-    let has_failed = row.answer_message_id.is_none() && row.outcome.is_some();
     let mut items = Vec::new();
     let mut page_token = String::new();
     loop {
@@ -59,7 +58,7 @@ async fn load_items(record: &Record) -> Result<Vec<Value>, ApiError> {
             page_size: PAGE_MESSAGES,
             page_token,
             after_message_id: row.after_message_id.0,
-            include_withdrawn: has_failed,
+            include_withdrawn: matches!(status, Status::Failed | Status::Cancelled),
             ..pb::ListMessagesRequest::default()
         };
         let (listed, _reservation) = list(&record.caller, row.conversation_id, ask).await?;
@@ -81,11 +80,11 @@ async fn load_items(record: &Record) -> Result<Vec<Value>, ApiError> {
 }
 
 /// One page of the items.
-fn page(mut items: Vec<Value>, query: &PageQuery) -> Result<Value, ApiError> {
-    if query.newest_first {
+fn page(mut items: Vec<Value>, ask: &PageAsk) -> Result<Value, ApiError> {
+    if ask.order == Order::NewestFirst {
         items.reverse();
     }
-    if let Some(after) = &query.after {
+    if let Some(after) = &ask.after {
         let place = items.iter().position(|item| item["id"] == **after);
         let place = place.ok_or_else(|| {
             let shown: String = after.chars().take(128).collect();
@@ -97,20 +96,15 @@ fn page(mut items: Vec<Value>, query: &PageQuery) -> Result<Value, ApiError> {
         })?;
         items.drain(..=place);
     }
-    let has_more = items.len() > query.limit;
-    items.truncate(query.limit);
-    let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
-    Ok(json!({
-        "object": "list",
-        "first_id": id(items.first()),
-        "last_id": id(items.last()),
-        "has_more": has_more,
-        "data": items,
-    }))
+    let has_more = items.len() > ask.limit;
+    items.truncate(ask.limit);
+    Ok(show_list(&items, has_more))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn ids(page: &Value) -> Vec<&str> {
@@ -121,37 +115,25 @@ mod tests {
     #[test]
     fn pages_follow_one_another_in_both_orders() {
         let items: Vec<Value> = ["a", "b", "c"].map(|id| json!({"id": id})).into();
-        let mut query = PageQuery {
+        let mut ask = PageAsk {
             limit: 2,
-            newest_first: true,
+            order: Order::NewestFirst,
             after: None,
         };
-        let first = page(items.clone(), &query).expect("is a page");
+        let first = page(items.clone(), &ask).expect("is a page");
         assert_eq!(
             (ids(&first), &first["has_more"]),
             (vec!["c", "b"], &json!(true))
         );
-        query.after = Some("b".into());
-        let second = page(items.clone(), &query).expect("is a page");
+        ask.after = Some("b".into());
+        let second = page(items.clone(), &ask).expect("is a page");
         assert_eq!(
             (ids(&second), &second["has_more"]),
             (vec!["a"], &json!(false))
         );
-        query.newest_first = false;
-        assert_eq!(ids(&page(items.clone(), &query).expect("is a page")), ["c"]);
-        query.after = Some("x".into());
-        assert!(page(items, &query).is_err());
-        assert_eq!(
-            page(
-                Vec::new(),
-                &PageQuery {
-                    limit: 1,
-                    newest_first: true,
-                    after: None
-                }
-            )
-            .expect("is a page")["first_id"],
-            Value::Null
-        );
+        ask.order = Order::OldestFirst;
+        assert_eq!(ids(&page(items.clone(), &ask).expect("is a page")), ["c"]);
+        ask.after = Some("x".into());
+        assert!(page(items, &ask).is_err());
     }
 }

@@ -15,6 +15,7 @@ use anneal_proto::{
     },
 };
 use axum::{extract::State, response::Response};
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -25,6 +26,7 @@ use super::{
     target::Point,
 };
 use crate::{
+    failure::Failure,
     http::{
         HttpState,
         caller::{Authorized, EndpointRpcs, HttpCaller},
@@ -32,6 +34,7 @@ use crate::{
         json,
         openai::{body_values, errors::ApiError, ids::response_id, request::ObjectBody},
     },
+    limits::cpu_pool,
     verbs::Rpc,
 };
 
@@ -58,13 +61,27 @@ pub(super) async fn count_input_tokens(
 ) -> Result<Response, ApiError> {
     let body = Value::Object(body);
     let body = body_values::run_on(&http_caller, body, CreateBody::parse).await??;
+    let settings = state.services.state.settings.get();
+    if let Some(name) = &body.model
+        && settings.models.models.find(name).is_none()
+    {
+        return Err(Failure::model_not_configured(name.clone()).into());
+    }
+    check_model(&state, &body)?;
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,
         Err(missing) if body.origin == Origin::Nothing => return Err(missing),
         Err(_) => Vec::new(),
     };
     let tokens = match body.origin {
-        Origin::Nothing => estimate_request(&body, &messages)?,
+        Origin::Nothing => {
+            let estimate = Estimate {
+                instructions: body.instructions.clone().unwrap_or_default(),
+                input: messages,
+                ..Estimate::of_options(&body, None)
+            };
+            estimate.count(&http_caller).await?
+        }
         Origin::Conversation(id) => {
             count_context(&http_caller, &body, (id, None), messages).await?
         }
@@ -79,6 +96,17 @@ pub(super) async fn count_input_tokens(
     Ok(json::response(
         &json!({"object": "response.input_tokens", "input_tokens": tokens}),
     ))
+}
+
+/// Refuses a model that a create would refuse.
+fn check_model(state: &HttpState, body: &CreateBody) -> Result<(), ApiError> {
+    let settings = state.services.state.settings.get();
+    match &body.model {
+        Some(name) if settings.models.models.find(name).is_none() => {
+            Err(Failure::model_not_configured(name.clone()).into())
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The tokens of a context that ends with these messages. `last`: the last stored message that it
@@ -98,11 +126,21 @@ async fn count_context(
     };
     let conversation = caller.services.get_conversation(caller.request(ask)).await;
     let conversation = conversation.map_err(not_found)?.into_inner();
-    if let Some(last) = last.filter(|last| *last != conversation.message_count) {
-        // A fork would be made, whose context is not built for a count.
-        let earlier = input::load_messages(caller, id, last).await?;
-        messages.splice(0..0, earlier);
-        return estimate_request(body, &messages);
+    let inherited = inherited_options(&caller.services.state.settings.get(), &conversation)?;
+    if let Some(last) = last.filter(|last| !body.store || *last != conversation.message_count) {
+        // Nothing would be stored, or a fork would be made: neither context is built for a count.
+        let (inherited, own_prompt) = if body.store {
+            (Some(&inherited), conversation.system_prompt)
+        } else {
+            (None, String::new())
+        };
+        let estimate = Estimate {
+            instructions: body.instructions.clone().unwrap_or(own_prompt),
+            earlier: input::load_messages(caller, id, last).await?,
+            input: messages,
+            ..Estimate::of_options(body, inherited)
+        };
+        return estimate.count(caller).await;
     }
     let current = messages.split_off(messages.len().saturating_sub(CURRENT_MESSAGES));
     let ask = pb::BuildContextRequest {
@@ -115,47 +153,111 @@ async fn count_context(
     };
     let built = caller.services.build_context(caller.request(ask)).await;
     let context = built.map_err(not_found)?.into_parts().1.total_tokens;
-    let encoding = encoding_of(body);
-    let inherited = inherited_options(&caller.services.state.settings.get(), &conversation)?;
-    let tools = estimate_tools(body, Some(&inherited), encoding)?;
-    Ok(context + estimate_messages(&messages, encoding)? + tools)
+    let estimate = Estimate {
+        input: messages,
+        ..Estimate::of_options(body, Some(&inherited))
+    };
+    Ok(context + estimate.count(caller).await?)
 }
 
-/// The tokens of a request without stored messages.
-fn estimate_request(body: &CreateBody, messages: &[pb::NewMessage]) -> Result<u64, ApiError> {
-    let encoding = encoding_of(body);
-    let instructions = body.instructions.as_ref().map_or(0, |instructions| {
-        (encoding.estimate(instructions) + FRAMING_PER_MESSAGE).get()
-    });
-    let messages = estimate_messages(messages, encoding)?;
-    Ok(instructions + messages + estimate_tools(body, None, encoding)?)
+/// The parts of a request whose tokens are estimated.
+struct Estimate {
+    encoding: Encoding,
+    instructions: String,
+    /// Messages that stand before the input.
+    earlier: Vec<pb::NewMessage>,
+    input: Vec<pb::NewMessage>,
+    /// The options of the turn, with its tools.
+    options: pb::ChatOptions,
 }
 
-fn encoding_of(body: &CreateBody) -> Encoding {
-    let model = body.model.as_deref();
-    model.and_then(Encoding::of_model).unwrap_or_default()
-}
-
-fn estimate_messages(messages: &[pb::NewMessage], encoding: Encoding) -> Result<u64, ApiError> {
-    if messages.is_empty() {
-        return Ok(0);
+impl Estimate {
+    /// An estimate of the tools alone. `inherited`: the options of the conversation.
+    fn of_options(body: &CreateBody, inherited: Option<&pb::ChatOptions>) -> Self {
+        let model = body.model.as_deref();
+        Self {
+            encoding: model.and_then(Encoding::of_model).unwrap_or_default(),
+            instructions: String::new(),
+            earlier: Vec::new(),
+            input: Vec::new(),
+            options: merge_options(body, inherited),
+        }
     }
-    let messages = message::parse_up_to("input", messages.to_vec(), UNSTORED_MESSAGES)?;
+
+    /// The tokens, counted on the CPU pool if that takes long.
+    async fn count(self, caller: &HttpCaller) -> Result<u64, ApiError> {
+        let messages = || self.earlier.iter().chain(&self.input);
+        let bytes: usize = messages().map(pb::NewMessage::encoded_len).sum();
+        let bytes = bytes + self.instructions.len() + self.options.encoded_len();
+        let is_long = cpu_pool::is_long(bytes, messages().count());
+        let cpu = &caller.services.state.cpu;
+        cpu.run_if(is_long, caller.caller.tenant(), move || self.tokens())
+            .await?
+    }
+
+    fn tokens(self) -> Result<u64, ApiError> {
+        let encoding = self.encoding;
+        let instructions = if self.instructions.is_empty() {
+            Tokens::ZERO
+        } else {
+            encoding.estimate(&self.instructions) + FRAMING_PER_MESSAGE
+        };
+        let earlier = estimate_messages(self.earlier, encoding)?;
+        let input = estimate_messages(self.input, encoding)?;
+        let options = chat_options::parse("options", self.options)?;
+        let tools = options.tools().iter();
+        let tools: Tokens = tools.map(|tool| tool.estimate_tokens(encoding)).sum();
+        Ok((instructions + earlier + input + tools).get())
+    }
+}
+
+fn estimate_messages(
+    messages: Vec<pb::NewMessage>,
+    encoding: Encoding,
+) -> Result<Tokens, ApiError> {
+    let messages = message::parse_up_to("input", messages, UNSTORED_MESSAGES)?;
     let tokens = messages
         .iter()
         .map(|message| encoding.estimate_message(message) + FRAMING_PER_MESSAGE);
-    Ok(tokens.sum::<Tokens>().get())
+    Ok(tokens.sum())
 }
 
-/// The tokens of the tools.
-fn estimate_tools(
-    body: &CreateBody,
-    inherited: Option<&pb::ChatOptions>,
-    encoding: Encoding,
-) -> Result<u64, ApiError> {
-    let options = merge_options(body, inherited);
-    let options = chat_options::parse("options", options)?;
-    let tools = options.tools().iter();
-    let tokens = tools.map(|tool| tool.estimate_tokens(encoding));
-    Ok(tokens.sum::<Tokens>().get())
+#[cfg(test)]
+mod tests {
+    use anneal_proto::convert::message::text_message;
+
+    use super::*;
+
+    fn estimate(instructions: &str, earlier: usize, input: usize) -> Result<u64, ApiError> {
+        let body = CreateBody::parse(json!({"input": "a"})).expect("is valid");
+        let messages = |count| vec![text_message(pb::Role::User, "one word"); count];
+        let estimate = Estimate {
+            instructions: instructions.to_owned(),
+            earlier: messages(earlier),
+            input: messages(input),
+            ..Estimate::of_options(&body, None)
+        };
+        estimate.tokens()
+    }
+
+    #[test]
+    fn as_many_messages_are_estimated_as_a_create_accepts() {
+        let one = estimate("", 0, 1).expect("is counted");
+        assert!(one > 0);
+        let most = UNSTORED_MESSAGES;
+        assert_eq!(estimate("", 0, 101), Ok(101 * one));
+        assert_eq!(estimate("", most, most), Ok(2 * most as u64 * one));
+        let refused = estimate("", 0, most + 1).expect_err("is refused");
+        assert_eq!(
+            (refused.status(), refused.code()),
+            (400, Some("limit_exceeded"))
+        );
+    }
+
+    #[test]
+    fn instructions_are_estimated_unless_there_are_none() {
+        let one = estimate("", 0, 1).expect("is counted");
+        assert_eq!(estimate("", 0, 0), Ok(0));
+        assert!(estimate("Be brief.", 0, 1).expect("is counted") > one);
+    }
 }

@@ -4,14 +4,15 @@
 //!
 //! - `create`, `retrieve`, `delete`, `cancel`, `input_items`, `input_tokens`: the endpoints
 //! - `create_body`: the body of a create: what is honoured, and what is refused by name
-//! - `fields`: the fields of a body; `query`: the parameters of a query
+//! - `query`: the parameters of a retrieval
 //! - `tools`: tools, and which of them an answer may and must call
 //! - `parameters`: the response object
 //! - `input`: the input as messages
 //! - `target`: the conversation of a response
 //! - `begin`: begins a response: `stored` or `unstored`; `run`: reads its events
 //! - `events`: pieces of an answer as events; `sse`: events as server-sent events
-//! - `outcome`: how a response has ended; `record`: a stored response
+//! - `outcome`: how a response has ended; `record`: a stored response; `withdrawal`: withdraws its
+//!   messages; `request_ids`: the request ids of its calls; `retries`: repeats them
 
 mod begin;
 mod cancel;
@@ -19,7 +20,6 @@ mod create;
 mod create_body;
 mod delete;
 mod events;
-mod fields;
 mod input;
 mod input_items;
 mod input_tokens;
@@ -27,6 +27,8 @@ mod outcome;
 mod parameters;
 mod query;
 mod record;
+mod request_ids;
+mod retries;
 mod retrieve;
 mod run;
 mod sse;
@@ -34,6 +36,7 @@ mod stored;
 mod target;
 mod tools;
 mod unstored;
+mod withdrawal;
 
 use axum::routing;
 
@@ -42,6 +45,7 @@ pub(super) use create::acquire_reader;
 pub(super) use input::read as read_input;
 pub(super) use outcome::{Usage, now};
 pub(super) use run::{RunningResponse, UnstoredHistory};
+pub(super) use tools::check_unique;
 pub(super) use unstored::load_history;
 
 use crate::http::Route;

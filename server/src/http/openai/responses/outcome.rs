@@ -7,7 +7,7 @@ use anneal_proto::v1 as pb;
 use anneal_store::{RecordedCall, StoredAnswer};
 use serde::{Deserialize, Serialize};
 
-use super::tools::ToolRule;
+use super::tools::CheckedCalls;
 use crate::http::{
     openai::errors::ApiError,
     resumable_turns::{TurnDone, TurnUsage},
@@ -66,9 +66,10 @@ struct InputDetails {
     cache_write_tokens: u64,
 }
 
-/// Providers' figures for reasoning are a part of the output, which the server does not take apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputDetails {
+    /// As far as the provider counts them apart. The call of an answer has no figure for them, so
+    /// they are 0 if the end of the response was found by what is stored of its turn.
     reasoning_tokens: u64,
 }
 
@@ -82,6 +83,13 @@ pub(super) struct TurnEnd {
     usage: Option<Usage>,
 }
 
+/// Whether the answer of a turn is stored, unless its end says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    Stored,
+    Unstored,
+}
+
 impl Status {
     /// Whether the answer is shown. Of a failed or cancelled response nothing is kept.
     pub(super) const fn has_output(self) -> bool {
@@ -90,6 +98,11 @@ impl Status {
 }
 
 impl Outcome {
+    /// As it is stored.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("all its keys are strings")
+    }
+
     fn new(status: Status) -> Self {
         Self {
             status,
@@ -133,25 +146,21 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a turn that has ended with so many calls. `is_stored`: its answer is stored,
-    /// unless the end says otherwise. `violation`: a call that the request does not allow.
-    pub(super) fn of_turn(
-        end: &TurnEnd,
-        (rule, calls): (&ToolRule, usize),
-        violation: Option<&str>,
-        is_stored: bool,
-    ) -> Self {
+    /// The outcome of a turn that has ended with these calls.
+    pub(super) fn of_turn(end: &TurnEnd, calls: &CheckedCalls, storage: Storage) -> Self {
         let stopped = end.stop == pb::StopReason::Stopped;
         let missing_call = (!stopped && end.stop != pb::StopReason::OutputLimit)
-            .then(|| rule.refusal_at_end(calls))
+            .then(|| calls.refusal_at_end())
             .flatten();
-        let refusal = violation.or(missing_call.as_deref());
+        let refusal = calls.refusal().or(missing_call.as_deref());
         let incomplete = |reason: &str| Self {
             incomplete: Some(reason.to_owned()),
             ..Self::new(Status::Incomplete)
         };
         let outcome = match end.stop {
-            pb::StopReason::Stopped if is_stored && end.answer.is_none() => Self::cancelled(),
+            pb::StopReason::Stopped if storage == Storage::Stored && end.answer.is_none() => {
+                Self::cancelled()
+            }
             _ if refusal.is_some() => Self::failed_with(refusal.unwrap_or_default()),
             pb::StopReason::Stopped => incomplete("stopped"),
             pb::StopReason::OutputLimit => incomplete("max_output_tokens"),
@@ -189,12 +198,18 @@ impl Usage {
 
 impl From<TurnUsage> for Usage {
     fn from(usage: TurnUsage) -> Self {
-        Self::new((
+        let figures = (
             usage.input_tokens,
             usage.cached_tokens,
             usage.written_tokens,
             usage.output_tokens,
-        ))
+        );
+        Self {
+            output_tokens_details: OutputDetails {
+                reasoning_tokens: usage.reasoning_tokens,
+            },
+            ..Self::new(figures)
+        }
     }
 }
 

@@ -98,6 +98,11 @@ impl ShownRequest {
         Self { object }
     }
 
+    /// As it is stored.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("all its keys are strings")
+    }
+
     /// Whether the turn runs in the background.
     pub(super) fn is_background(&self) -> bool {
         self.object.get("background") == Some(&Value::Bool(true))
@@ -227,16 +232,18 @@ fn description_of(schema: &str) -> Option<String> {
     Some(schema.get("description")?.as_str()?.to_owned())
 }
 
-fn show_effort(effort: pb::ReasoningEffort) -> Option<&'static str> {
+/// The effort that was asked for. None: nobody has, or the effort of the conversation is one that
+/// the specification does not have.
+const fn show_effort(effort: pb::ReasoningEffort) -> Option<&'static str> {
     match effort {
-        pb::ReasoningEffort::Unspecified => None,
+        pb::ReasoningEffort::Unspecified
+        | pb::ReasoningEffort::Minimal
+        | pb::ReasoningEffort::Max => None,
         pb::ReasoningEffort::None => Some("none"),
-        pb::ReasoningEffort::Minimal => Some("minimal"),
         pb::ReasoningEffort::Low => Some("low"),
         pb::ReasoningEffort::Medium => Some("medium"),
         pb::ReasoningEffort::High => Some("high"),
         pb::ReasoningEffort::Xhigh => Some("xhigh"),
-        pb::ReasoningEffort::Max => Some("max"),
     }
 }
 

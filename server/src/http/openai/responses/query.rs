@@ -1,13 +1,8 @@
-//! The parameters of a query. Clients write a list as `include[]=a&include[]=b`.
+//! The parameters of a retrieval.
 
-use super::fields::not_one_of;
-use crate::http::openai::{errors::ApiError, request::check_include_parameter};
-
-/// A query, as its pairs.
-pub(super) type Pairs = axum::extract::Query<Vec<(String, String)>>;
-
-/// Most items of a page, and those of a page without `limit`.
-const PAGE_ITEMS: (usize, usize) = (100, 20);
+use crate::http::openai::{
+    errors::ApiError, fields::unsupported_value, request::check_include_parameter,
+};
 
 /// What a retrieval asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,15 +11,6 @@ pub(super) struct RetrieveQuery {
     pub(super) stream: bool,
     /// Only events after this one are sent.
     pub(super) starting_after: Option<u64>,
-}
-
-/// Which items of a list are wanted.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct PageQuery {
-    pub(super) limit: usize,
-    pub(super) newest_first: bool,
-    /// The item before the page.
-    pub(super) after: Option<String>,
 }
 
 impl RetrieveQuery {
@@ -59,58 +45,11 @@ impl RetrieveQuery {
     }
 }
 
-impl PageQuery {
-    /// Reads a query.
-    pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Self, ApiError> {
-        let (most, default) = PAGE_ITEMS;
-        let mut query = Self {
-            limit: default,
-            newest_first: true,
-            after: None,
-        };
-        for (name, value) in pairs {
-            match name.as_str() {
-                "limit" => {
-                    let limit = parse_number("limit", &value)?;
-                    let (code, word) = match limit {
-                        0 => ("integer_below_min_value", "below minimum value"),
-                        limit if limit > most as u64 => {
-                            ("integer_above_max_value", "above maximum value")
-                        }
-                        limit => {
-                            query.limit = limit as usize;
-                            continue;
-                        }
-                    };
-                    return Err(ApiError::invalid(
-                        "limit",
-                        Some(code),
-                        format!(
-                            "Invalid 'limit': integer {word}. Expected a value from 1 to {most}, \
-                             but got {limit} instead."
-                        ),
-                    ));
-                }
-                "order" => {
-                    query.newest_first = match value.as_str() {
-                        "asc" => false,
-                        "desc" => true,
-                        _ => return Err(not_one_of("order", &value, &["asc", "desc"])),
-                    };
-                }
-                "after" => query.after = Some(value),
-                _ => check_include_parameter(&name, &value)?,
-            }
-        }
-        Ok(query)
-    }
-}
-
 fn parse_flag(name: &str, value: &str) -> Result<bool, ApiError> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(not_one_of(name, value, &["true", "false"])),
+        _ => Err(unsupported_value(name, value, &["true", "false"])),
     }
 }
 
@@ -165,24 +104,5 @@ mod tests {
                 "{name}"
             );
         }
-    }
-
-    #[test]
-    fn a_page_is_read() {
-        let query = PageQuery::parse(pairs(&[
-            ("limit", "7"),
-            ("order", "asc"),
-            ("after", "msg_1"),
-        ]));
-        let expected = PageQuery {
-            limit: 7,
-            newest_first: false,
-            after: Some("msg_1".into()),
-        };
-        assert_eq!(query, Ok(expected));
-        let error = PageQuery::parse(pairs(&[("limit", "1000")])).err();
-        let error = error.expect("is refused");
-        assert_eq!(error.code(), Some("integer_above_max_value"));
-        assert_eq!(error.object()["param"], "limit");
     }
 }

@@ -1,6 +1,6 @@
 //! A stored response: how it has ended, and what its answer is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anneal_core::{
     caller::ConversationId,
@@ -11,12 +11,15 @@ use anneal_store::{
     Entity, ResponseEnd, StoreError, StoredAnswer, StoredResponse, TurnEnd as StoredTurnEnd,
 };
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tracing::warn;
 use uuid::Uuid;
 
 use super::{
-    outcome::{Outcome, Status, TurnEnd, now},
+    outcome::{Outcome, Status, Storage, TurnEnd, now},
     parameters::ShownRequest,
+    retries::retry,
+    tools::CheckedCalls,
 };
 use crate::{
     failure::Failure,
@@ -38,13 +41,6 @@ const LOOK_PAUSES: [Duration; 3] = [
     Duration::from_millis(250),
     Duration::from_secs(1),
 ];
-/// Pauses between tries to store an end, while the database is unavailable.
-const END_RETRIES: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
 
 /// A stored response, and for whom it is read.
 #[derive(Clone)]
@@ -53,6 +49,17 @@ pub(super) struct Record {
     pub(super) caller: HttpCaller,
     pub(super) row: StoredResponse,
     pub(super) shown: ShownRequest,
+    /// The end that one of the readers in this process has stored: those of one turn, which are
+    /// clones, store it once.
+    ended: Arc<OnceCell<Ended>>,
+}
+
+/// A response that has ended.
+#[derive(Debug, Clone)]
+struct Ended {
+    row: StoredResponse,
+    outcome: Outcome,
+    presence: Presence,
 }
 
 /// Whether a response has ended.
@@ -60,6 +67,14 @@ pub(super) enum Settled {
     /// It is under way.
     Running(Status),
     Ended(Outcome),
+}
+
+/// Whether a row is there when it is read again.
+#[derive(Debug, Clone, Copy)]
+enum Presence {
+    There,
+    /// It was deleted, or another try has its id.
+    Gone,
 }
 
 impl Settled {
@@ -112,12 +127,14 @@ impl Record {
         caller: &HttpCaller,
         row: StoredResponse,
     ) -> Result<Self, ApiError> {
-        let shown = serde_json::from_str(&row.request).map_err(|_| Failure::Panicked)?;
+        let shown =
+            serde_json::from_str(&row.request).map_err(|_| unreadable("request of a response"))?;
         Ok(Self {
             state: state.clone(),
             caller: caller.clone(),
             row,
             shown,
+            ended: Arc::default(),
         })
     }
 
@@ -126,11 +143,13 @@ impl Record {
         response_id(self.row.response_id)
     }
 
-    /// Whether the response has ended. Stores the end of a response whose server has stopped.
+    /// Whether the response has ended. Stores the end of a response whose server has stopped. Of one
+    /// that has ended without output no message stands any more.
     pub(super) async fn settle(&mut self) -> Result<Settled, ApiError> {
         let mut pauses = LOOK_PAUSES.into_iter();
         loop {
-            if let Some(outcome) = self.stored_outcome() {
+            if let Some(outcome) = self.stored_outcome()? {
+                self.repeat_withdrawal(&outcome).await?;
                 return Ok(Settled::Ended(outcome));
             }
             if let Some(status) = self.find_running().await? {
@@ -150,24 +169,36 @@ impl Record {
         self.end(answer, outcome).await.map(Settled::Ended)
     }
 
-    /// Reads the row again.
+    /// Reads the row again. Fails if it is gone, also if another try has its id.
     pub(super) async fn reload(&mut self) -> Result<(), ApiError> {
+        match self.read_row().await {
+            Ok(Presence::There) => Ok(()),
+            Ok(Presence::Gone) => Err(no_response(&self.id())),
+            Err(error) => Err(Failure::from(error).into()),
+        }
+    }
+
+    /// Reads the row again, unless it is gone.
+    async fn read_row(&mut self) -> Result<Presence, StoreError> {
         let store = &self.state.services.state.store;
         let row = store
             .get_response(self.caller.caller, self.row.response_id)
             .await;
-        self.row = row.map_err(|error| match error {
-            StoreError::NotFound(Entity::Response) => no_response(&self.id()),
-            error => Failure::from(error).into(),
-        })?;
-        Ok(())
+        match row {
+            Ok(row) if row.request_id == self.row.request_id => {
+                self.row = row;
+                Ok(Presence::There)
+            }
+            Ok(_) | Err(StoreError::NotFound(Entity::Response)) => Ok(Presence::Gone),
+            Err(error) => Err(error),
+        }
     }
 
     /// Records that the turn's input is stored up to this message.
     pub(super) async fn note_question(&self, last: MessageId) {
         let store = &self.state.services.state.store;
         let noted = store
-            .note_question(self.caller.caller, self.row.response_id, last)
+            .note_question(self.caller.caller, self.row.turn(), last)
             .await;
         if let Err(error) = noted {
             store.log_failure(&error, || {
@@ -177,108 +208,83 @@ impl Record {
     }
 
     /// Stores how the response has ended, unless an end is stored already. Returns the stored end.
-    /// Of a response that ends without output no message stays; messages that other clients have
-    /// appended meanwhile do.
+    /// Whichever end that is: if it has no output, neither the input nor `answer` stays. Messages
+    /// that other clients have appended meanwhile do.
     pub(super) async fn end(
         &mut self,
         answer: Option<MessageId>,
         outcome: Outcome,
     ) -> Result<Outcome, ApiError> {
-        let question = self.row.question_last_id;
-        let end = ResponseEnd {
-            answer: answer.filter(|_| outcome.status.has_output()),
-            outcome: serde_json::to_string(&outcome).map_err(|_| Failure::Panicked)?,
-        };
-        let ended = if self.store_end(&end).await? {
-            self.row.answer_message_id = end.answer;
-            self.row.outcome = Some(end.outcome);
-            outcome
-        } else {
-            // Another end has come first.
-            self.reload().await?;
-            self.stored_outcome().unwrap_or(outcome)
-        };
-        if !ended.status.has_output() {
-            self.withdraw_input(self.row.question_last_id.or(question))
-                .await;
-            if let Some(answer) = answer {
-                self.withdraw((answer, answer)).await;
-            }
+        let shared = Arc::clone(&self.ended);
+        let end = || Box::pin(self.clone().store_end_once(answer, outcome));
+        let ended = shared.get_or_try_init(end).await?.clone();
+        self.row = ended.row;
+        match ended.presence {
+            Presence::There => Ok(ended.outcome),
+            Presence::Gone => Err(no_response(&self.id())),
         }
-        Ok(ended)
+    }
+
+    async fn store_end_once(
+        mut self,
+        answer: Option<MessageId>,
+        outcome: Outcome,
+    ) -> Result<Ended, ApiError> {
+        if self.row.question_last_id.is_none() {
+            self.row.question_last_id = self.find_input_end().await?;
+        }
+        let end = ResponseEnd {
+            question: self.row.question_last_id,
+            answer,
+            outcome: outcome.to_json(),
+        };
+        let presence = if self.store_end(&end).await? {
+            self.row.answer_message_id = answer;
+            self.row.outcome = Some(end.outcome);
+            Presence::There
+        } else {
+            self.read_end().await?
+        };
+        let outcome = self.stored_outcome()?.unwrap_or(outcome);
+        if !outcome.status.has_output() {
+            self.withdraw_messages(self.row.answer_message_id.or(answer))
+                .await?;
+        }
+        Ok(Ended {
+            row: self.row,
+            outcome,
+            presence,
+        })
     }
 
     async fn store_end(&self, end: &ResponseEnd) -> Result<bool, ApiError> {
         let store = &self.state.services.state.store;
-        let mut pauses = END_RETRIES.into_iter();
-        loop {
-            let stored = store
-                .end_response(self.caller.caller, self.row.response_id, end)
-                .await;
-            match (stored, pauses.next()) {
-                (Err(error), Some(pause)) if error.is_transient() => {
-                    tokio::time::sleep(pause).await;
-                }
-                (stored, _) => return stored.map_err(|error| Failure::from(error).into()),
-            }
-        }
+        let end = || store.end_response(self.caller.caller, self.row.turn(), end);
+        let stored = retry(end, StoreError::is_transient).await;
+        stored.map_err(|error| Failure::from(error).into())
     }
 
-    /// Withdraws the input of the response, which ends with `last`.
-    pub(super) async fn withdraw_input(&self, last: Option<MessageId>) {
-        let first = MessageId(self.row.after_message_id.0 + 1);
-        if let Some(last) = last.filter(|last| *last >= first) {
-            self.withdraw((first, last)).await;
-        }
+    /// Reads the end that another reader or server has stored.
+    async fn read_end(&mut self) -> Result<Presence, ApiError> {
+        // The row here may know more of the input than the stored one.
+        let known = self.row.question_last_id;
+        let presence = self.read_row().await.map_err(Failure::from)?;
+        self.row.question_last_id = self.row.question_last_id.max(known);
+        Ok(presence)
     }
 
-    /// Withdraws messages, and tries again while the database is unavailable. Other failures are
-    /// only logged.
-    async fn withdraw(&self, (first, last): (MessageId, MessageId)) {
-        let ask = pb::WithdrawMessagesRequest {
-            conversation_id: self.row.conversation_id.to_string(),
-            range: Some(pb::IdRange {
-                first_message_id: first.0,
-                last_message_id: last.0,
-            }),
-            // The call that an output answers belongs to the response before.
-            keep_tool_pairs_apart: true,
-            ..pb::WithdrawMessagesRequest::default()
-        };
-        let mut pauses = END_RETRIES.into_iter();
-        loop {
-            let ask = self.caller.request(ask.clone());
-            let Err(status) = self.caller.services.withdraw_messages(ask).await else {
-                return;
-            };
-            let may_pass = matches!(
-                status.code(),
-                tonic::Code::Unavailable | tonic::Code::ResourceExhausted
-            );
-            match pauses.next().filter(|_| may_pass) {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => {
-                    return warn!(
-                        conversation.id = %self.row.conversation_id,
-                        "could not withdraw messages of a response that has failed: {:?}",
-                        status.code()
-                    );
-                }
-            }
+    /// The items of the answer to a response with this status, as they are stored. Empty: it has no
+    /// output, or that was withdrawn.
+    async fn load_output(&self, status: Status) -> Result<Vec<Value>, ApiError> {
+        if !status.has_output() {
+            return Ok(Vec::new());
         }
-    }
-
-    /// The items of the answer, as they are stored. Empty: it was withdrawn.
-    pub(super) async fn load_output(&self) -> Result<Vec<Value>, ApiError> {
         let Some(message) = self.load_answer().await? else {
             return Ok(Vec::new());
         };
         let mut items = items::items_of(self.row.conversation_id, &message);
-        let is_incomplete = self
-            .stored_outcome()
-            .is_some_and(|outcome| outcome.status == Status::Incomplete);
         if let Some(last) = items.last_mut()
-            && is_incomplete
+            && status == Status::Incomplete
             && last["type"] == "message"
         {
             last["status"] = "incomplete".into();
@@ -310,12 +316,17 @@ impl Record {
     pub(super) async fn object(&mut self) -> Result<Value, ApiError> {
         match self.settle().await? {
             Settled::Running(status) => Ok(self.shown.running(status)),
-            Settled::Ended(outcome) => Ok(self.shown.ended(&outcome, &self.load_output().await?)),
+            Settled::Ended(outcome) => {
+                let output = self.load_output(outcome.status).await?;
+                Ok(self.shown.ended(&outcome, &output))
+            }
         }
     }
 
-    fn stored_outcome(&self) -> Option<Outcome> {
-        serde_json::from_str(self.row.outcome.as_ref()?).ok()
+    fn stored_outcome(&self) -> Result<Option<Outcome>, ApiError> {
+        let stored = self.row.outcome.as_deref();
+        let outcome = stored.map(serde_json::from_str).transpose();
+        outcome.map_err(|_| unreadable("outcome of a response").into())
     }
 
     /// The status of a response that is under way. None: it is not.
@@ -345,16 +356,14 @@ impl Record {
         let request_id = answer_request_id(&self.row.request_id);
         let (caller, conversation) = (self.caller.caller, self.row.conversation_id);
         if let Some(answer) = self.find_answer(conversation, &request_id).await? {
-            let rule = self.shown.tool_rule();
-            let names = answer.message.parts.iter().filter_map(|part| match part {
-                Part::ToolUse { name, .. } => Some(name.as_str()),
-                _ => None,
-            });
-            let names: Vec<&str> = names.collect();
-            let violation = names.iter().find_map(|name| rule.refusal_of(name));
+            let mut calls = CheckedCalls::new(self.shown.tool_rule());
+            for part in &answer.message.parts {
+                if let Part::ToolUse { name, .. } = part {
+                    calls.add(name);
+                }
+            }
             let end = TurnEnd::from(&answer);
-            let calls = (&rule, names.len());
-            let outcome = Outcome::of_turn(&end, calls, violation.as_deref(), true);
+            let outcome = Outcome::of_turn(&end, &calls, Storage::Stored);
             return Ok(Some((end.answer, outcome)));
         }
         let store = &self.state.services.state.store;
@@ -385,51 +394,16 @@ impl Record {
         }
     }
 
-    /// Deletes a response that has failed, so that its key can be used again. Its conversation goes,
-    /// too, if nothing is in it. A response that has taken its place meanwhile stays.
-    pub(super) async fn delete_after_failure(&self) -> Result<(), ApiError> {
+    /// Deletes the response, of which nothing is kept, so that its key can be used again; not another
+    /// try that has its id meanwhile. The conversation of a chain goes with it, if nothing of others
+    /// stands there.
+    pub(super) async fn discard(&self) -> Result<(), StoreError> {
         let store = &self.state.services.state.store;
-        let (caller, row) = (self.caller.caller, &self.row);
-        let deleted = store
-            .delete_ended_response(caller, row.response_id, &row.request_id)
-            .await
-            .map_err(Failure::from)?;
-        if deleted && row.is_chain {
-            let emptied = store.delete_empty_conversation(caller, row.conversation_id);
-            if let Err(error) = emptied.await {
-                store.log_failure(&error, || {
-                    warn!(
-                        "could not delete the conversation of a response that has failed: {error}"
-                    );
-                });
-            }
-        }
-        Ok(())
+        let discarded = store.discard_response(self.caller.caller, self.row.turn());
+        discarded.await.map(drop)
     }
+}
 
-    /// Deletes the conversation of a response that could not begin, or the response alone.
-    pub(super) async fn discard(&self, is_conversation_new: bool) {
-        let store = &self.state.services.state.store;
-        let caller = self.caller.caller;
-        let discarded = if is_conversation_new {
-            store
-                .delete_conversation(caller, self.row.conversation_id)
-                .await
-        } else {
-            match store.delete_response(caller, self.row.response_id).await {
-                // The responses before it were deleted meanwhile.
-                Ok(deleted) if deleted.is_chain && !deleted.others => {
-                    store
-                        .delete_conversation(caller, deleted.conversation)
-                        .await
-                }
-                deleted => deleted.map(drop),
-            }
-        };
-        if let Err(error) = discarded {
-            store.log_failure(&error, || {
-                warn!("could not delete a response that was refused: {error}");
-            });
-        }
-    }
+fn unreadable(value: &'static str) -> Failure {
+    StoreError::Unreadable(value).into()
 }

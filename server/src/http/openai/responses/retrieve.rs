@@ -2,17 +2,12 @@
 
 use axum::{extract::State, response::Response};
 
-use super::{
-    create::acquire_reader,
-    query::{Pairs, RetrieveQuery},
-    record::Record,
-    sse, stored,
-};
+use super::{create::acquire_reader, query::RetrieveQuery, record::Record, sse, stored};
 use crate::{
     http::{
         HttpState,
         caller::{Authorized, EndpointRpcs},
-        extractors::PathParams,
+        extractors::{PathParams, QueryParams},
         json,
         openai::errors::ApiError,
     },
@@ -31,7 +26,7 @@ pub(super) async fn retrieve(
     State(state): State<HttpState>,
     Authorized(http_caller, _): Authorized<RetrieveResponse>,
     PathParams(id): PathParams<String>,
-    axum::extract::Query(pairs): Pairs,
+    QueryParams(pairs): QueryParams<Vec<(String, String)>>,
 ) -> Result<Response, ApiError> {
     let query = RetrieveQuery::parse(pairs)?;
     let mut record = Record::get(&state, &http_caller, &id).await?;

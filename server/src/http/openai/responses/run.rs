@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::{
     events::{ItemIds, Piece, Translator},
-    outcome::{Outcome, Status, TurnEnd},
+    outcome::{Outcome, Status, Storage, TurnEnd},
     record::{Record, Settled},
-    tools::ToolRule,
+    tools::CheckedCalls,
 };
 use crate::{
     failure::Failure,
@@ -42,11 +42,8 @@ pub(in crate::http) struct RunningResponse {
     source: Source,
     /// None: nothing of the response is stored.
     record: Option<Record>,
-    rule: ToolRule,
-    /// Number of calls of the answer.
-    calls: usize,
-    /// A call that the request does not allow.
-    violation: Option<String>,
+    /// The calls of the answer.
+    calls: CheckedCalls,
     /// Why the turn has failed.
     failure: Option<ApiError>,
     /// The input, and then the answer, of a response of which nothing is stored.
@@ -61,8 +58,10 @@ pub(in crate::http) struct RunningResponse {
 /// For whom events are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReaderRole {
-    /// For a client.
+    /// For a client, which gets each event.
     Client,
+    /// For a client, which gets the response object alone.
+    Collector,
     /// To store what becomes of the response.
     Recorder,
 }
@@ -94,14 +93,12 @@ impl RunningResponse {
         );
         Self {
             id: record.id(),
-            rule: record.shown.tool_rule(),
+            calls: CheckedCalls::new(record.shown.tool_rule()),
             translator: Translator::new(record.shown.clone(), ids, after),
             source: reader.map_or(Source::Store, |reader| {
                 Source::Turn(Box::new(reader.with_reasoning_parts()))
             }),
             record: Some(record),
-            calls: 0,
-            violation: None,
             failure: None,
             messages: Vec::new(),
             answer: Vec::new(),
@@ -120,12 +117,10 @@ impl RunningResponse {
     ) -> Self {
         Self {
             id,
-            rule: translator.shown().tool_rule(),
+            calls: CheckedCalls::new(translator.shown().tool_rule()),
             translator,
             source: Source::Unstored(events),
             record: None,
-            calls: 0,
-            violation: None,
             failure: None,
             messages,
             answer: Vec::new(),
@@ -192,6 +187,7 @@ impl RunningResponse {
 
     /// Reads to the end. Returns the response object; fails if the turn has failed.
     pub(in crate::http) async fn into_response_object(mut self) -> Result<Value, ApiError> {
+        self.role = ReaderRole::Collector;
         while self.next().await.is_some() {}
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -254,11 +250,12 @@ impl RunningResponse {
                 if let Some(record) = &mut self.record
                     && let Some(last) = started.message_ids.last()
                 {
-                    record.row.question_last_id = Some(MessageId(*last));
+                    let last = MessageId(*last);
+                    record.row.question_last_id = Some(last);
                     if self.role == ReaderRole::Recorder {
-                        record.note_question(MessageId(*last)).await;
+                        record.note_question(last).await;
                     }
-                    let ids = ItemIds::Stored(record.row.conversation_id, MessageId(*last + 1));
+                    let ids = ItemIds::Stored(record.row.conversation_id, last.next());
                     self.translator.set_ids(ids);
                 }
             }
@@ -271,21 +268,30 @@ impl RunningResponse {
             }),
             // Only signed reasoning is stored, which comes as a part.
             TurnEvent::Reasoning(_) => {}
-            TurnEvent::Attempt(_) if !self.translator.has_pieces() => {
-                self.calls = 0;
-                self.violation = None;
-            }
-            TurnEvent::Attempt(_) => {
-                // Events that were sent cannot be taken back.
-                self.break_off(ApiError::from(Failure::TurnLost).with_code("response_begun_anew"));
-            }
+            TurnEvent::Attempt(_) => self.begin_anew(),
             TurnEvent::Done(done) => self.end_turn(&done).await,
             TurnEvent::Error(failed) => self.fail(failed.problem.into()).await,
         }
     }
 
+    /// Forgets the answer, which begins anew.
+    fn begin_anew(&mut self) {
+        if self.translator.has_pieces() {
+            match self.role {
+                // Events that were sent cannot be taken back.
+                ReaderRole::Client => {
+                    let error = ApiError::from(Failure::TurnLost);
+                    return self.break_off(error.with_code("response_begun_anew"));
+                }
+                ReaderRole::Collector | ReaderRole::Recorder => self.translator.restart(),
+            }
+        }
+        self.answer.clear();
+        self.calls.clear();
+    }
+
     fn push(&mut self, piece: Piece) {
-        if self.violation.is_some() {
+        if self.calls.refusal().is_some() {
             return;
         }
         if self.record.is_none() {
@@ -295,10 +301,8 @@ impl RunningResponse {
     }
 
     fn push_call(&mut self, call: pb::ToolUsePart) {
-        self.calls += 1;
-        match self.rule.refusal_of(&call.name) {
-            Some(refusal) => self.violation = self.violation.take().or(Some(refusal)),
-            None => self.push(Piece::Call(call)),
+        if self.calls.add(&call.name) {
+            self.push(Piece::Call(call));
         }
     }
 
@@ -322,9 +326,11 @@ impl RunningResponse {
 
     async fn end_turn(&mut self, done: &TurnDone) {
         let end = TurnEnd::from(done);
-        let calls = (&self.rule, self.calls);
-        let is_stored = self.record.is_some();
-        let outcome = Outcome::of_turn(&end, calls, self.violation.as_deref(), is_stored);
+        let storage = match self.record {
+            Some(_) => Storage::Stored,
+            None => Storage::Unstored,
+        };
+        let outcome = Outcome::of_turn(&end, &self.calls, storage);
         self.end(end.answer, outcome).await;
     }
 

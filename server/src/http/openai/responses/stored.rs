@@ -1,5 +1,7 @@
 //! Begins a response that is stored.
 
+use std::ops::RangeInclusive;
+
 use anneal_core::{
     caller::{Bound, Caller},
     digest,
@@ -8,6 +10,7 @@ use anneal_core::{
 };
 use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use anneal_store::{NewResponse, PutResponse, StoreError};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::{
@@ -16,6 +19,7 @@ use super::{
     outcome::{Status, now},
     parameters::{Identity, ShownRequest, merge_options},
     record::{Record, Settled},
+    request_ids::{self, Attempt},
     run::RunningResponse,
     target::{self, Point, Target},
 };
@@ -37,6 +41,14 @@ const BEGIN_ATTEMPTS: usize = 4;
 /// Most messages of one append.
 const APPEND_MESSAGES: usize = 100;
 
+/// By what a repeated create is known.
+pub(super) struct CreateIdentity {
+    /// None: the create cannot be repeated.
+    pub(super) key: Option<String>,
+    /// Of the body.
+    pub(super) digest: Digest,
+}
+
 /// A response that begins.
 struct Beginning<'a> {
     state: &'a HttpState,
@@ -57,12 +69,13 @@ pub(super) async fn begin(
     state: &HttpState,
     caller: &HttpCaller,
     body: &CreateBody,
-    (key, digest): (Option<&str>, Digest),
+    identity: &CreateIdentity,
 ) -> Result<RunningResponse, ApiError> {
-    let id = key.map_or_else(Uuid::new_v4, |key| id_of_key(caller.caller, key));
-    let mut request_id = response_id(id);
-    if key.is_some()
-        && let Some(mut record) = Record::find(state, caller, id).await?
+    let (key, digest) = (identity.key.as_deref(), identity.digest);
+    let ids = key.map(|key| KeyIds::new(caller.caller, key));
+    let id = ids.map_or_else(Uuid::new_v4, |ids| ids.after(previous_of(body)));
+    if let Some(ids) = ids
+        && let Some(mut record) = find_of_key(state, caller, id, ids).await?
     {
         if record.row.request_digest != digest {
             return Err(Failure::from(StoreError::RequestIdReused).into());
@@ -70,8 +83,7 @@ pub(super) async fn begin(
         match record.settle().await? {
             // It has left nothing, so it is tried again. Its turn is another one.
             Settled::Ended(outcome) if outcome.status == Status::Failed => {
-                record.delete_after_failure().await?;
-                request_id = format!("{request_id}/{}", Uuid::new_v4().as_simple());
+                record.discard().await.map_err(Failure::from)?;
             }
             Settled::Ended(_) | Settled::Running(_) => return Ok(join(record, None)),
         }
@@ -89,7 +101,7 @@ pub(super) async fn begin(
         caller,
         body,
         id,
-        request_id,
+        request_id: request_ids::new_turn(id, key),
         digest,
         earlier,
         question,
@@ -126,19 +138,71 @@ async fn find_point(
     Point::of_response(&mut record).await.map(Some)
 }
 
-/// The response id of a key. Each user, agent and conversation that credentials are bound to has keys
-/// of its own.
-fn id_of_key(caller: Caller, key: &str) -> Uuid {
-    let tenant = caller.tenant();
-    let bound = caller.bound().map(Bound::setting);
-    let fields = [tenant.0.as_bytes().as_slice(), key.as_bytes()];
-    let digest = digest::of_fields(
-        fields
-            .into_iter()
-            .chain(bound.as_deref().map(str::as_bytes)),
-    );
-    let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
-    Uuid::from_bytes(*id)
+/// The response that a create with this key has stored. `id`: the one that the same create stores.
+async fn find_of_key(
+    state: &HttpState,
+    caller: &HttpCaller,
+    id: Uuid,
+    ids: KeyIds,
+) -> Result<Option<Record>, ApiError> {
+    if let Some(record) = Record::find(state, caller, id).await? {
+        return Ok(Some(record));
+    }
+    let store = &state.services.state.store;
+    let other = store.find_response_id(caller.caller, ids.range()).await;
+    match other.map_err(Failure::from)? {
+        Some(other) => Record::find(state, caller, other).await,
+        None => Ok(None),
+    }
+}
+
+/// The response that a create continues.
+const fn previous_of(body: &CreateBody) -> Option<Uuid> {
+    match body.origin {
+        Origin::Response(id) => Some(id),
+        Origin::Nothing | Origin::Conversation(_) => None,
+    }
+}
+
+/// The ids of responses to creates with one key: they begin with the same ten bytes. The rest
+/// depends on the response before. So a key that is used again after its response was deleted does
+/// not get that response's id at another place, where the chain could lead back to itself. Each user,
+/// agent and conversation that credentials are bound to has keys of its own.
+#[derive(Clone, Copy)]
+struct KeyIds {
+    prefix: [u8; 10],
+}
+
+impl KeyIds {
+    fn new(caller: Caller, key: &str) -> Self {
+        let bound = caller.bound().map(Bound::setting);
+        let tenant = caller.tenant();
+        let fields = [tenant.0.as_bytes().as_slice(), key.as_bytes()];
+        let bound = bound.as_deref().map(str::as_bytes);
+        let digest = digest::of_fields(fields.into_iter().chain(bound));
+        let (prefix, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        Self { prefix: *prefix }
+    }
+
+    /// The id of the response that continues this one.
+    fn after(self, previous: Option<Uuid>) -> Uuid {
+        let previous = previous.unwrap_or_default();
+        let digest = digest::of_fields([self.prefix.as_slice(), previous.as_bytes()]);
+        let (rest, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        self.id(*rest)
+    }
+
+    /// All ids of the key.
+    fn range(self) -> RangeInclusive<Uuid> {
+        self.id([0; 6])..=self.id([u8::MAX; 6])
+    }
+
+    fn id(self, rest: [u8; 6]) -> Uuid {
+        let mut id = [0; 16];
+        id[..10].copy_from_slice(&self.prefix);
+        id[10..].copy_from_slice(&rest);
+        Uuid::from_bytes(id)
+    }
 }
 
 impl Beginning<'_> {
@@ -146,32 +210,61 @@ impl Beginning<'_> {
     /// tries again: a chain is then forked.
     async fn begin(self, point: Option<Point>) -> Result<RunningResponse, ApiError> {
         let mut record: Option<Record> = None;
-        for attempt in 0..BEGIN_ATTEMPTS {
-            let place = (&*self.request_id, attempt);
-            let target = target::find(self.caller, self.body, point, place).await?;
-            let placed = match record.take() {
+        for index in 0..BEGIN_ATTEMPTS {
+            let turn = &*self.request_id;
+            let attempt = Attempt { turn, index };
+            let target = target::find(self.caller, self.body, point, attempt).await?;
+            let mut placed = match record.take() {
                 None => match self.put(&target).await? {
-                    PutResponse::Stored => self.load().await?,
+                    PutResponse::Stored(row) => Record::new(self.state, self.caller, row)?,
                     // A create with the same key has come first.
                     PutResponse::Exists(row) => {
+                        self.delete_unused_conversation(&target).await;
                         return Ok(join(Record::new(self.state, self.caller, row)?, None));
                     }
                 },
                 Some(placed) => self.move_to(placed, &target).await?,
             };
-            let refusal = match self.start(&placed, (&target, attempt)).await {
+            let refusal = match self.start(&placed, &target, attempt).await {
                 Ok(reader) => return Ok(reader),
                 Err(refusal) => refusal,
             };
             let has_gone_on = refusal.is(Reason::LastMessageMismatch)
                 || (target.is_chain && refusal.is(Reason::TurnInProgress));
-            if !has_gone_on || attempt + 1 == BEGIN_ATTEMPTS {
-                placed.discard(target.is_new).await;
+            // If that fails, the row stays, so that a later look withdraws the input.
+            placed.withdraw_input().await?;
+            if !has_gone_on || index + 1 == BEGIN_ATTEMPTS {
+                self.discard(&placed).await;
                 return Err(refusal.into());
             }
             record = Some(placed);
         }
         Err(Failure::TurnLost.into())
+    }
+
+    /// Deletes the response, which could not begin.
+    async fn discard(&self, placed: &Record) {
+        if let Err(error) = placed.discard().await {
+            self.state.services.state.store.log_failure(&error, || {
+                warn!("could not delete a response that was refused: {error}");
+            });
+        }
+    }
+
+    /// Deletes the conversation that was made for this response, which is not stored.
+    async fn delete_unused_conversation(&self, target: &Target) {
+        if !target.is_new {
+            return;
+        }
+        let store = &self.state.services.state.store;
+        let deleted = store
+            .delete_unused_conversation(self.caller.caller, target.id, target.after)
+            .await;
+        if let Err(error) = deleted {
+            store.log_failure(&error, || {
+                warn!("could not delete the conversation of a repeated response: {error}");
+            });
+        }
     }
 
     fn model(&self, target: &Target) -> String {
@@ -196,14 +289,11 @@ impl Beginning<'_> {
             response_id: self.id,
             conversation_id: target.id,
             request_id: self.request_id.clone(),
-            previous_response_id: match self.body.origin {
-                Origin::Response(id) => Some(id),
-                Origin::Nothing | Origin::Conversation(_) => None,
-            },
+            previous_response_id: previous_of(self.body),
             after_message_id: target.after,
             is_chain: target.is_chain,
             background: self.body.background,
-            request: serde_json::to_string(&shown).map_err(|_| Failure::Panicked)?,
+            request: shown.to_json(),
             request_digest: self.digest,
         };
         let store = &self.state.services.state.store;
@@ -231,22 +321,16 @@ impl Beginning<'_> {
         self.load().await
     }
 
-    /// Stores the input and starts the turn. Returns a reader of it. Of a turn that is refused no
-    /// input stays.
+    /// Stores the input and starts the turn. Returns a reader of it. Of a turn that is refused a part
+    /// of the input may be stored.
     async fn start(
         &self,
         record: &Record,
-        (target, attempt): (&Target, usize),
+        target: &Target,
+        attempt: Attempt<'_>,
     ) -> Result<RunningResponse, Problem> {
-        let mut last = target.after;
-        let started = match self.append_earlier(target, attempt, &mut last).await {
-            Ok(()) => self.start_turn(target, last).await,
-            Err(refusal) => Err(refusal),
-        };
-        if started.is_err() && !target.is_new {
-            record.withdraw_input(Some(last)).await;
-        }
-        let (reader, recorder) = started?;
+        let last = self.append_earlier(target, attempt).await?;
+        let (reader, recorder) = self.start_turn(target, last).await?;
         let recorder = RunningResponse::of_record(record.clone(), Some(recorder), None);
         let turns = &self.state.services.state.turns;
         turns.spawn(WatchedFuture::new(
@@ -260,17 +344,17 @@ impl Beginning<'_> {
         ))
     }
 
-    /// Appends what precedes the question after the message `last`, which becomes the newest one.
+    /// Appends what precedes the question. Returns the newest message.
     async fn append_earlier(
         &self,
         target: &Target,
-        attempt: usize,
-        last: &mut MessageId,
-    ) -> Result<(), Problem> {
-        for (index, messages) in self.earlier.chunks(APPEND_MESSAGES).enumerate() {
+        attempt: Attempt<'_>,
+    ) -> Result<MessageId, Problem> {
+        let mut last = target.after;
+        for (part, messages) in self.earlier.chunks(APPEND_MESSAGES).enumerate() {
             let ask = pb::AppendMessagesRequest {
                 conversation_id: target.id.to_string(),
-                request_id: format!("{}/input/{attempt}/{index}", self.request_id),
+                request_id: attempt.input(part),
                 messages: messages.to_vec(),
                 expected_last_message_id: Some(last.0),
             };
@@ -278,10 +362,10 @@ impl Beginning<'_> {
             let appended = services.append_messages(self.caller.request(ask)).await;
             let appended = appended.map_err(|status| Problem::of_rpc(&status))?;
             if let Some(newest) = appended.into_inner().messages.last() {
-                *last = MessageId(newest.message_id);
+                last = MessageId(newest.message_id);
             }
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Starts the turn, and waits until its question is stored. Returns two readers of it.
@@ -328,13 +412,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_names_one_response_of_its_tenant() {
-        let caller = |number| Caller::of(TenantId(Uuid::from_u128(number)));
-        let id = id_of_key(caller(1), "a");
-        assert_eq!(id, id_of_key(caller(1), "a"));
-        assert_ne!(id, id_of_key(caller(2), "a"));
-        assert_ne!(id, id_of_key(caller(1), "b"));
-        let user = BoundId::new("anna").expect("an id");
-        assert_ne!(id, id_of_key(caller(1).bound_to(Bound::User(user)), "a"));
+    fn a_key_names_ids_of_its_tenant_that_depend_on_the_response_before() {
+        let caller = |tenant| Caller::of(TenantId(Uuid::from_u128(tenant)));
+        let ids = |tenant, key| KeyIds::new(caller(tenant), key);
+        let user = Bound::User(BoundId::new("anna").expect("an id"));
+        let bound = KeyIds::new(caller(1).bound_to(user), "a");
+        let (first, later) = (
+            ids(1, "a").after(None),
+            ids(1, "a").after(Some(Uuid::max())),
+        );
+        assert_eq!(first, ids(1, "a").after(None));
+        assert_ne!(first, later);
+        for id in [first, later] {
+            assert!(ids(1, "a").range().contains(&id));
+            assert!(!ids(2, "a").range().contains(&id));
+            assert!(!ids(1, "b").range().contains(&id));
+            assert!(!bound.range().contains(&id));
+        }
     }
 }

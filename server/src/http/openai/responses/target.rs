@@ -17,6 +17,7 @@ use super::{
     input::no_conversation,
     parameters::inherited_options,
     record::Record,
+    request_ids::Attempt,
 };
 use crate::http::{caller::HttpCaller, openai::errors::ApiError};
 
@@ -72,27 +73,26 @@ impl Point {
     }
 }
 
-/// Finds or makes the conversation of a response. `request_id` makes what is made repeatable.
-/// `attempt`: how often the conversation has gone on meanwhile.
+/// Finds or makes the conversation of a response, in this attempt.
 pub(super) async fn find(
     caller: &HttpCaller,
     body: &CreateBody,
     point: Option<Point>,
-    (request_id, attempt): (&str, usize),
+    attempt: Attempt<'_>,
 ) -> Result<Target, ApiError> {
     let Some(point) = point else {
         return match body.origin {
             Origin::Conversation(id) => find_conversation(caller, body, id).await,
-            Origin::Nothing | Origin::Response(_) => create(caller, body, request_id).await,
+            Origin::Nothing | Origin::Response(_) => create(caller, body, attempt.turn).await,
         };
     };
     if point.is_chain
-        && attempt == 0
+        && attempt.index == 0
         && let Some(target) = find_end_of_chain(caller, body, point).await?
     {
         return Ok(target);
     }
-    fork(caller, body, point, &format!("{request_id}/fork/{attempt}")).await
+    fork(caller, body, point, attempt.fork()).await
 }
 
 /// The policy of a chain's conversation.
@@ -218,11 +218,11 @@ async fn fork(
     caller: &HttpCaller,
     body: &CreateBody,
     point: Point,
-    request_id: &str,
+    request_id: String,
 ) -> Result<Target, ApiError> {
     let ask = pb::ForkConversationRequest {
         conversation_id: point.conversation.to_string(),
-        request_id: request_id.to_owned(),
+        request_id,
         message_id: point.last.0,
         ..pb::ForkConversationRequest::default()
     };

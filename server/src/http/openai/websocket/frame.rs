@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http::openai::{errors::ApiError, items::unsupported_value};
+use crate::http::openai::{errors::ApiError, fields::unsupported_value};
 
 /// The only type of a client's frames.
 const CREATE: &str = "response.create";
@@ -11,15 +11,18 @@ const UNSUPPORTED: [&str; 3] = ["background", "stream", "stream_options"];
 
 /// Parses a frame. Returns the body of the create that it asks for.
 pub(super) fn parse(text: &str) -> Result<Map<String, Value>, ApiError> {
-    let mut frame: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+    let frame = serde_json::from_str(text).map_err(|error| {
         let message = format!("A frame must be one JSON object: {error}.");
         ApiError::invalid("body", Some("invalid_json"), message)
     })?;
+    let mut frame = match frame {
+        Value::Object(frame) => frame,
+        other => return Err(ApiError::invalid_type("body", "an object", &other)),
+    };
     match frame.remove("type") {
         Some(Value::String(kind)) if kind == CREATE => {}
         Some(Value::String(kind)) => {
-            let shown: String = kind.chars().take(64).collect();
-            return Err(unsupported_value("type".to_owned(), &shown, &[CREATE]));
+            return Err(unsupported_value("type", &kind, &[CREATE]));
         }
         None | Some(Value::Null) => return Err(ApiError::missing_parameter("type")),
         Some(other) => return Err(ApiError::invalid_type("type", "a string", &other)),
@@ -80,7 +83,7 @@ mod tests {
         let create = |name: &str| json!({"type": "response.create", name: true}).to_string();
         for (text, param, code) in [
             ("{".to_owned(), "body", "invalid_json"),
-            ("[]".to_owned(), "body", "invalid_json"),
+            ("[]".to_owned(), "body", "invalid_type"),
             ("{}".to_owned(), "type", "missing_required_parameter"),
             (r#"{"type":1}"#.to_owned(), "type", "invalid_type"),
             (

@@ -12,6 +12,7 @@ async fn the_model_gets_the_messages_of_the_request_and_the_answer_has_its_usage
         input: 40,
         cached: 8,
         output: 5,
+        reasoning: 3,
         ..ReportedUsage::default()
     };
     let model = ScriptedModel::start(move |_| Script::openai(&["Hel", "lo."], usage)).await;
@@ -45,6 +46,7 @@ async fn the_model_gets_the_messages_of_the_request_and_the_answer_has_its_usage
         json!({
             "prompt_tokens": 40, "completion_tokens": 5, "total_tokens": 45,
             "prompt_tokens_details": {"cached_tokens": 8},
+            "completion_tokens_details": {"reasoning_tokens": 3},
         })
     );
     assert_eq!(answer.header(CONVERSATION), "");

@@ -2,10 +2,11 @@
 
 use anneal_testkit::{Gate, HttpResponse, Say, Script, ScriptedModel, TestApp};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{
-    RESPONSES, create, create_stream, id_of, number, read_events, retrieve, streamed_text, text_of,
-    wait_for_end,
+    RESPONSES, create, create_stream, create_with_key, id_of, list_texts, number, read_events,
+    retrieve, streamed_text, text_of, wait_for_end,
 };
 use crate::openai::{assert_error, post};
 
@@ -36,6 +37,20 @@ async fn a_response_in_the_background_goes_on_without_a_reader() {
     assert_eq!(ended["status"], "completed");
     assert_eq!(text_of(&ended), "Done now.");
     assert_eq!(ended["background"], true);
+}
+
+#[tokio::test]
+async fn a_repeated_create_in_the_background_says_how_the_response_is_now() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let body = json!({"input": "a", "background": true});
+    let queued = create_with_key(&web, "k", &body).await.json();
+    assert_eq!(queued["status"], "queued");
+    let ended = wait_for_end(&web, &id_of(&queued)).await;
+    assert_eq!(ended["status"], "completed");
+    assert_eq!(create_with_key(&web, "k", &body).await.json(), ended);
+    assert_eq!(model.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -116,10 +131,7 @@ async fn a_cancelled_response_stays_cancelled_and_keeps_nothing() {
         );
     }
     assert_eq!(retrieve(&web, &id).await["status"], "cancelled");
-    let items = web
-        .get(&format!("/v1/conversations/{conversation}/items"))
-        .await;
-    assert_eq!(items.json()["data"], json!([]));
+    assert!(list_texts(&web, &conversation).await.is_empty());
 }
 
 #[tokio::test]
@@ -143,4 +155,94 @@ async fn only_a_running_response_in_the_background_can_be_cancelled() {
         "invalid_value",
     );
     assert_eq!(retrieve(&web, &ended).await["status"], "completed");
+}
+
+/// A failed response whose messages stand, as if its server had died before it withdrew them, and
+/// its conversation.
+async fn failed_without_withdrawal(app: &TestApp) -> (String, String) {
+    let web = app.http_client();
+    let conversation = id_of(&post(&web, "/v1/conversations", &json!({})).await.json());
+    let body = json!({
+        "background": true, "conversation": conversation,
+        "input": [
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "Yes?"},
+            {"role": "user", "content": "two"},
+        ],
+    });
+    let id = id_of(&create(&web, &body).await);
+    wait_for_end(&web, &id).await;
+    sqlx::query(
+        r#"update ai_response set outcome = '{"status": "failed", "ended_at": 1}', ended_ts = now()"#,
+    )
+    .execute(&mut app.db().await)
+    .await
+    .expect("changes the end");
+    assert_eq!(list_texts(&web, &conversation).await.len(), 4);
+    (id, conversation)
+}
+
+#[tokio::test]
+async fn a_look_at_an_end_without_output_withdraws_what_its_server_has_left() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let (id, conversation) = failed_without_withdrawal(&app).await;
+    let shown = retrieve(&web, &id).await;
+    assert_eq!(
+        (&shown["status"], &shown["output"]),
+        (&json!("failed"), &json!([]))
+    );
+    assert!(list_texts(&web, &conversation).await.is_empty());
+    // A user has the last word.
+    let uuid = conversation.strip_prefix("conv_").expect("has a prefix");
+    let uuid = Uuid::parse_str(uuid).expect("is a UUID");
+    let stored = app.conversation_by_id(&uuid.to_string());
+    stored.restore(&[1, 4]).await;
+    let shown = retrieve(&web, &id).await;
+    assert_eq!(
+        (&shown["status"], &shown["output"]),
+        (&json!("failed"), &json!([]))
+    );
+    assert_eq!(list_texts(&web, &conversation).await, ["one", "Yes."]);
+}
+
+#[tokio::test]
+async fn a_look_at_an_old_end_changes_nothing() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let (id, conversation) = failed_without_withdrawal(&app).await;
+    sqlx::query("update ai_response set ended_ts = now() - interval '61 minutes'")
+        .execute(&mut app.db().await)
+        .await
+        .expect("changes the end");
+    assert_eq!(retrieve(&web, &id).await["status"], "failed");
+    assert_eq!(list_texts(&web, &conversation).await.len(), 4);
+}
+
+#[tokio::test]
+async fn the_input_of_a_response_whose_server_died_is_withdrawn_by_the_first_look() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let (id, conversation) = failed_without_withdrawal(&app).await;
+    // Its server has stored a part of the input, and recorded nothing.
+    sqlx::query(
+        "update ai_response set outcome = null, ended_ts = null, question_last_id = null, answer_message_id = null,
+             request_id = 'other', created_ts = now() - interval '1 hour'",
+    )
+    .execute(&mut app.db().await)
+    .await
+    .expect("changes the row");
+    sqlx::query(
+        "update ai_message set request_id = case message_id when 1 then 'other/input/0/0' end,
+             request_digest = case message_id when 1 then request_digest end,
+             request_messages = case message_id when 1 then request_messages end",
+    )
+    .execute(&mut app.db().await)
+    .await
+    .expect("changes the messages");
+    assert_eq!(retrieve(&web, &id).await["status"], "failed");
+    assert_eq!(list_texts(&web, &conversation).await, ["two", "Yes."]);
 }

@@ -5,7 +5,7 @@ use anneal_server::{AgentSettings, Agents};
 use anneal_testkit::{Gate, HttpResponse, Say, Script, ScriptedModel, TestApp, pb};
 use serde_json::{Value, json};
 
-use super::{RESPONSES, create, id_of, retrieve, text_of, tool};
+use super::{RESPONSES, create, id_of, list_texts, retrieve, text_of, tool};
 use crate::openai::{assert_error, post};
 
 /// A model that repeats how many messages it got.
@@ -111,17 +111,12 @@ async fn a_conversation_gets_the_items_of_its_responses_and_of_no_failed_one() {
     let failed = post(&web, RESPONSES, &body("two")).await;
     assert_ne!(failed.status, 200, "{failed:?}");
     create(&web, &body("three")).await;
+    let texts = list_texts(&web, &id).await;
+    assert_eq!(texts, ["one", "Yes.", "three", "Yes."]);
     let listed = web
         .get(&format!("/v1/conversations/{id}/items?order=asc"))
         .await
         .json();
-    let texts: Vec<&Value> = listed["data"]
-        .as_array()
-        .expect("is a list")
-        .iter()
-        .map(|item| &item["content"][0]["text"])
-        .collect();
-    assert_eq!(texts, ["one", "Yes.", "three", "Yes."]);
     assert_eq!(listed["data"][1]["id"], response["output"][0]["id"]);
     let missing = format!("conv_{}", "0".repeat(32));
     let body = json!({"input": "a", "conversation": missing});
@@ -152,13 +147,7 @@ async fn a_failed_response_takes_no_message_of_others_with_it() {
         gate.open_for_ever();
     });
     assert_eq!(failed.json()["status"], "failed", "{failed:?}");
-    let listed = web.get(&format!("{items}?order=asc")).await.json();
-    let texts: Vec<&Value> = listed["data"]
-        .as_array()
-        .expect("is a list")
-        .iter()
-        .map(|item| &item["content"][0]["text"])
-        .collect();
+    let texts = list_texts(&web, &id).await;
     assert_eq!(texts, ["of another client"]);
 }
 

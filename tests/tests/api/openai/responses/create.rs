@@ -1,9 +1,16 @@
 //! Responses are created: plain, as a stream, stored or not.
 
-use anneal_testkit::{Canary, HttpResponse, Say, Script, ScriptedModel, TestApp};
+use std::collections::BTreeMap;
+
+use anneal_testkit::{
+    Canary, HttpResponse, Say, Script, ScriptedModel, TestApp, dump_database, eventually,
+};
 use serde_json::{Value, json};
 
-use super::{RESPONSES, create, create_stream, id_of, retrieve, streamed_text, text_of, tool};
+use super::{
+    RESPONSES, create, create_stream, create_with_key, id_of, list_texts, retrieve, streamed_text,
+    text_of, tool,
+};
 use crate::openai::{assert_error, delete, post};
 
 /// The keys that every response object has.
@@ -133,6 +140,71 @@ async fn nothing_of_a_response_that_is_not_stored_is_in_any_table() {
     assert_error(&again, 404, "", "previous_response_not_found");
 }
 
+/// The number of rows of each table, as `pg_dump` writes them.
+async fn count_rows(app: &TestApp) -> BTreeMap<String, usize> {
+    let mut rows = BTreeMap::new();
+    for line in dump_database(&app.url).await.lines() {
+        if let Some(rest) = line.strip_prefix("INSERT INTO public.") {
+            let table = rest.split(' ').next().unwrap_or_default();
+            *rows.entry(table.to_owned()).or_default() += 1;
+        }
+    }
+    // What a tenant's calls have cost, and that a model has failed, is not about a response.
+    for table in ["ai_model_spend", "ai_model_breaker", "ai_tenant_breaker"] {
+        rows.remove(table);
+    }
+    rows
+}
+
+#[tokio::test]
+async fn a_response_that_is_not_stored_leaves_no_row_however_it_ends() {
+    let model = ScriptedModel::start(|request| {
+        let asks = |word: &str| request.texts().last().is_some_and(|text| text == word);
+        if asks("fail") {
+            return Script::status(400, &[], r#"{"error": {"message": "no"}}"#);
+        }
+        let script = Script::says(request, [Say::text("Once "), Say::tool("c", "look", "{}")]);
+        if asks("break off") {
+            script.cut_after(2)
+        } else {
+            script
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let stored = id_of(&create(&web, &json!({"input": "a", "tools": [tool("look")]})).await);
+    let output = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+    let before = count_rows(&app).await;
+    assert_eq!(before["ai_response"], 1);
+    let no_calls = json!({"input": "a", "tools": [tool("look")], "tool_choice": "none"});
+    let bodies = [
+        json!({"input": "a", "tools": [tool("look")]}),
+        json!({"input": [output], "previous_response_id": stored, "tools": [tool("look")]}),
+        no_calls,
+        json!({"input": "fail"}),
+        json!({"input": "break off"}),
+    ];
+    for stream in [false, true] {
+        for body in &bodies {
+            let mut body = body.clone();
+            body["store"] = json!(false);
+            body["stream"] = json!(stream);
+            let answer = post(&web, RESPONSES, &body).await;
+            assert!(!answer.text.is_empty(), "{answer:?}");
+            // The turn settles its call after the answer was sent.
+            let mut db = app.db().await;
+            eventually("the turn is over", async || {
+                let leases = sqlx::query_scalar::<_, i64>("select count(*) from ai_model_lease");
+                leases.fetch_one(&mut db).await.expect("is answered") == 0
+            })
+            .await;
+            assert_eq!(count_rows(&app).await, before, "{body}");
+        }
+    }
+    assert!(model.requests().len() > 2 * bodies.len());
+}
+
 #[tokio::test]
 async fn what_is_not_supported_is_refused_by_name_and_stores_nothing() {
     const CANARY: Canary = Canary("quillfeather");
@@ -239,17 +311,84 @@ async fn a_repeated_create_with_a_key_gets_the_same_response() {
     let model = ScriptedModel::saying("Once.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let send = async |body: &Value| {
-        let request = web
-            .json("POST", RESPONSES, body)
-            .header("idempotency-key", "k");
-        HttpResponse::send(request).await
-    };
+    let send = async |body: &Value| create_with_key(&web, "k", body).await;
     let first = send(&json!({"input": "a"})).await.json();
     assert_eq!(send(&json!({"input": "a"})).await.json(), first);
     assert_eq!(model.requests().len(), 1);
     let other = send(&json!({"input": "b"})).await;
     assert_error(&other, 409, "", "request_id_reused");
+}
+
+#[tokio::test]
+async fn a_key_that_is_repeated_twice_at_once_after_a_failure_leaves_one_response() {
+    let model = ScriptedModel::start(|request| {
+        if request.nth == 0 {
+            Script::status(400, &[], r#"{"error": {"message": "no"}}"#)
+        } else {
+            Script::says(request, [Say::text("Yes.")])
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let body = json!({"input": [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "two"},
+    ]});
+    let failed = create_with_key(&web, "k", &body).await;
+    assert_ne!(failed.status, 200, "{failed:?}");
+    let (left, right) = tokio::join!(
+        create_with_key(&web, "k", &body),
+        create_with_key(&web, "k", &body)
+    );
+    assert_eq!(
+        (left.status, right.status),
+        (200, 200),
+        "{left:?} {right:?}"
+    );
+    let (left, right) = (left.json(), right.json());
+    assert_eq!(left, right);
+    assert_eq!(text_of(&left), "Yes.");
+    assert_eq!(retrieve(&web, &id_of(&left)).await, left);
+    assert_eq!(model.requests().len(), 2);
+    // The conversations of the other tries are gone.
+    let conversations: i64 = sqlx::query_scalar("select count(*) from ai_conversation")
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts");
+    assert_eq!(conversations, 1);
+}
+
+#[tokio::test]
+async fn a_refused_response_leaves_nothing_of_its_input() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let conversation = id_of(&post(&web, "/v1/conversations", &json!({})).await.json());
+    let input = json!([
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "two"},
+    ]);
+    for (key, more) in [
+        ("a", json!({"conversation": conversation})),
+        ("b", json!({})),
+    ] {
+        let mut body = more;
+        body["input"] = input.clone();
+        body["model"] = json!("unknown");
+        let refused = create_with_key(&web, key, &body).await;
+        assert_error(&refused, 404, "model", "model_not_found");
+    }
+    assert!(list_texts(&web, &conversation).await.is_empty());
+    let rows: i64 = sqlx::query_scalar(
+        "select (select count(*) from ai_response) + (select count(*) from ai_conversation)",
+    )
+    .fetch_one(&mut app.db().await)
+    .await
+    .expect("counts");
+    assert_eq!(rows, 1, "the conversation that the client has made");
 }
 
 #[tokio::test]

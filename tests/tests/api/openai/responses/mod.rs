@@ -2,11 +2,17 @@
 //!
 //! - `create`: plain, as a stream, stored or not; what is refused; tools; repeated creates
 //! - `chains`: a response continues another one, or a conversation
+//! - `requests`: what of a request is sent, shown, counted and refused
 //! - `background`: responses in the background are retrieved, resumed and cancelled
+//! - `long_chains`: what the thirtieth response of a chain costs
+//! - `resumption`: streams that are cut, and servers that are killed
 
 mod background;
 mod chains;
 mod create;
+mod long_chains;
+mod requests;
+mod resumption;
 
 use anneal_testkit::{HttpClient, HttpResponse, eventually};
 use serde_json::{Value, json};
@@ -21,6 +27,22 @@ pub(super) async fn create(web: &HttpClient, body: &Value) -> Value {
     let answer = post(web, RESPONSES, body).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
+}
+
+/// Creates a response with an idempotency key.
+async fn create_with_key(web: &HttpClient, key: &str, body: &Value) -> HttpResponse {
+    let request = web.json("POST", RESPONSES, body);
+    HttpResponse::send(request.header("idempotency-key", key)).await
+}
+
+/// The text of each item of a conversation, in order.
+async fn list_texts(web: &HttpClient, conversation: &str) -> Vec<Value> {
+    let path = format!("/v1/conversations/{conversation}/items?order=asc");
+    let listed = web.get(&path).await.json();
+    let items = listed["data"].as_array().expect("is a list").iter();
+    items
+        .map(|item| item["content"][0]["text"].clone())
+        .collect()
 }
 
 /// Creates a response and reads its events.

@@ -8,7 +8,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Sums of the present window and of the one before.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RateFigures {
+pub(super) struct RecentTraffic {
     /// The number of the present window since the clock's start.
     window: u64,
     present: Sums,
@@ -21,7 +21,7 @@ struct Sums {
     bytes: u64,
 }
 
-impl RateFigures {
+impl RecentTraffic {
     /// Counts calls and bytes at the time `now` of a clock.
     pub(super) fn count(&mut self, now: Duration, calls: u64, bytes: u64) {
         let window = now.as_secs() / WINDOW.as_secs();
@@ -58,19 +58,19 @@ impl RateFigures {
 mod tests {
     use super::*;
 
-    fn rates(figures: RateFigures, seconds: f64) -> (f64, f64) {
-        figures.per_second(Duration::from_secs_f64(seconds))
+    fn rates(recent: RecentTraffic, seconds: f64) -> (f64, f64) {
+        recent.per_second(Duration::from_secs_f64(seconds))
     }
 
     #[test]
     fn a_rate_is_seen_while_it_lasts_and_forgotten_after_two_windows() {
-        let mut figures = RateFigures::default();
+        let mut recent = RecentTraffic::default();
         for second in 100..120 {
-            figures.count(Duration::from_secs(second), 2, 1_000);
+            recent.count(Duration::from_secs(second), 2, 1_000);
         }
-        assert_eq!(rates(figures, 120.0), (2.0, 1_000.0));
-        assert_eq!(rates(figures, 125.0), (1.0, 500.0));
-        assert_eq!(rates(figures, 130.0), (0.0, 0.0));
-        assert_eq!(rates(figures, 9_999.0), (0.0, 0.0));
+        assert_eq!(rates(recent, 120.0), (2.0, 1_000.0));
+        assert_eq!(rates(recent, 125.0), (1.0, 500.0));
+        assert_eq!(rates(recent, 130.0), (0.0, 0.0));
+        assert_eq!(rates(recent, 9_999.0), (0.0, 0.0));
     }
 }
