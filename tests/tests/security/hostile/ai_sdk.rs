@@ -13,14 +13,14 @@ fn sentence(words: &'static str) -> Expected {
     Expected::Sentence(400, words)
 }
 
-fn user(parts: Value) -> Value {
+fn user(parts: &Value) -> Value {
     json!({"id": "u", "role": "user", "parts": parts})
 }
 
 /// Bodies, ids, messages and options of turns, and paths.
 pub(crate) fn turns() -> Vec<DoorCase> {
     let text = json!({"type": "text", "text": "a"});
-    let valid = json!({"id": "refused", "messages": [user(json!([text]))]});
+    let valid = json!({"id": "refused", "messages": [user(&json!([text]))]});
     let with = |more: Value| {
         let mut body = valid.clone();
         for (name, value) in more.as_object().expect("an object") {
@@ -54,7 +54,7 @@ pub(crate) fn turns() -> Vec<DoorCase> {
         case("no messages", json!({"messages": []}), "messages"),
         case(
             "messages and a message",
-            json!({"message": user(json!([text]))}),
+            json!({"message": user(&json!([text]))}),
             "message",
         ),
         case(
@@ -104,7 +104,7 @@ pub(crate) fn turns() -> Vec<DoorCase> {
 
 /// Messages that are refused.
 fn messages(text: &Value) -> Vec<(&'static str, Value, &'static str)> {
-    let part = |part: Value| user(json!([part]));
+    let part = |part: Value| user(&json!([part]));
     vec![
         ("a text for a message", json!("a"), "messages[0]"),
         (
@@ -115,7 +115,7 @@ fn messages(text: &Value) -> Vec<(&'static str, Value, &'static str)> {
         ("no parts", json!({"id": "u", "role": "user"}), "parts"),
         (
             "an empty list of parts",
-            user(json!([])),
+            user(&json!([])),
             "messages[0].parts",
         ),
         (
@@ -186,7 +186,7 @@ fn messages(text: &Value) -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "10,001 parts",
-            user(json!(vec![text; 10_001])),
+            user(&json!(vec![text; 10_001])),
             "messages[0].parts",
         ),
     ]
@@ -221,7 +221,7 @@ fn bodies(valid: &Value) -> Vec<DoorCase> {
         ),
         json(
             "an unknown part of 1 MiB",
-            json!({"id": "refused", "messages": [user(json!([{"type": "x".repeat(1 << 20)}]))]})
+            json!({"id": "refused", "messages": [user(&json!([{"type": "x".repeat(1 << 20)}]))]})
                 .to_string()
                 .into(),
             "messages[0].parts[0]",

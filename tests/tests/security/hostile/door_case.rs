@@ -81,6 +81,7 @@ pub(crate) fn request(
 /// is a body that would be accepted.
 pub(crate) fn broken_bodies(path: &str, valid: &Value) -> Vec<DoorCase> {
     let valid = valid.to_string();
+    let no_object = || refused("body", "invalid_type");
     let no_json = || Expected::Error(400, String::new(), "invalid_json");
     let unsupported = || Expected::Error(415, String::new(), "");
     let json = |name: &str, body: Vec<u8>, expected| post_bytes(name, path, JSON, body, expected);
@@ -103,9 +104,9 @@ pub(crate) fn broken_bodies(path: &str, valid: &Value) -> Vec<DoorCase> {
         ),
         coded,
         json("an open brace", b"{".to_vec(), no_json()),
-        json("a list", b"[]".to_vec(), no_json()),
-        json("a text", b"\"input\"".to_vec(), no_json()),
-        json("null", b"null".to_vec(), no_json()),
+        json("a list", b"[]".to_vec(), no_object()),
+        json("a text", b"\"input\"".to_vec(), no_object()),
+        json("null", b"null".to_vec(), no_object()),
         json("two bodies", format!("{valid} {{}}").into(), no_json()),
         json(
             "a byte order mark",

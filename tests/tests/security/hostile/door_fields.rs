@@ -2,6 +2,8 @@
 //! ones, left out, or gets an unknown neighbor. Each request is answered, or refused in the shape of
 //! the door for what was replaced. These requests are not part of the catalogue.
 
+use std::fmt::Write as _;
+
 use anneal_testkit::{HttpResponse, MODEL, ScriptedModel, TestApp};
 use serde_json::{Value, json};
 
@@ -170,9 +172,9 @@ fn path_of(pointer: &str) -> String {
     let mut path = String::new();
     for segment in pointer.split('/').skip(1) {
         match segment.parse::<usize>() {
-            Ok(index) => path.push_str(&format!("[{index}]")),
+            Ok(index) => drop(write!(path, "[{index}]")),
             Err(_) if path.is_empty() => path.push_str(segment),
-            Err(_) => path.push_str(&format!(".{segment}")),
+            Err(_) => drop(write!(path, ".{segment}")),
         }
     }
     path

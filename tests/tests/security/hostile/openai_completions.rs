@@ -9,23 +9,23 @@ use crate::hostile::door_case::{
 
 const COMPLETIONS: &str = "/v1/chat/completions";
 
-fn user(content: Value) -> Value {
+fn user(content: &Value) -> Value {
     json!({"role": "user", "content": content})
 }
 
-fn ask(messages: Value) -> Value {
+fn ask(messages: &Value) -> Value {
     json!({"model": MODEL, "messages": messages})
 }
 
 /// Messages and parameters.
 pub(crate) fn completions() -> Vec<DoorCase> {
-    let valid = ask(json!([user(json!("a"))]));
+    let valid = ask(&json!([user(&json!("a"))]));
     let mut cases = broken_bodies(COMPLETIONS, &valid);
     for (name, messages, param, code) in messages() {
         cases.push(post(
             name,
             COMPLETIONS,
-            &ask(messages),
+            &ask(&messages),
             refused(param, code),
         ));
     }
@@ -44,7 +44,7 @@ pub(crate) fn completions() -> Vec<DoorCase> {
     }
     for store in [false, true] {
         let unknown =
-            json!({"model": "no-such-model", "store": store, "messages": [user(json!("a"))]});
+            json!({"model": "no-such-model", "store": store, "messages": [user(&json!("a"))]});
         let no_model = Expected::Error(404, "model".into(), "model_not_found");
         cases.push(post("an unknown model", COMPLETIONS, &unknown, no_model));
     }
@@ -53,9 +53,9 @@ pub(crate) fn completions() -> Vec<DoorCase> {
 }
 
 /// Messages that are refused.
-fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let call = |call: Value| json!([user(json!("a")), {"role": "assistant", "tool_calls": [call]}, user(json!("b"))]);
-    let part = |part: Value| json!([user(json!([part]))]);
+fn messages() -> Vec<Parameter> {
+    let call = |call: Value| json!([user(&json!("a")), {"role": "assistant", "tool_calls": [call]}, user(&json!("b"))]);
+    let part = |part: Value| json!([user(&json!([part]))]);
     vec![
         (
             "no messages",
@@ -96,13 +96,13 @@ fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         (
             "a number for content",
-            json!([user(json!(1))]),
+            json!([user(&json!(1))]),
             "messages[0].content",
             "invalid_type",
         ),
         (
             "no content",
-            json!([user(Value::Null)]),
+            json!([user(&Value::Null)]),
             "messages[0].content",
             "missing_required_parameter",
         ),
@@ -162,16 +162,22 @@ fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         (
             "an answer at the end",
-            json!([user(json!("a")), {"role": "assistant", "content": "b"}]),
+            json!([user(&json!("a")), {"role": "assistant", "content": "b"}]),
             "messages[1].role",
             "invalid_value",
         ),
     ]
 }
 
+/// A parameter that is refused: a description, the parameters, the one at fault, the code.
+type Parameter = (&'static str, Value, &'static str, &'static str);
+
 /// Parameters that are refused.
-fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+fn parameters() -> Vec<Parameter> {
+    [options(), tools()].concat()
+}
+
+fn options() -> Vec<Parameter> {
     vec![
         (
             "a number for a model",
@@ -241,6 +247,42 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         ("two choices", json!({"n": 2}), "n", "unsupported_parameter"),
         (
+            "an unknown format",
+            json!({"response_format": {"type": "xml"}}),
+            "response_format.type",
+            "invalid_value",
+        ),
+        (
+            "an unknown effort",
+            json!({"reasoning_effort": "vast"}),
+            "reasoning_effort",
+            "invalid_value",
+        ),
+        (
+            "a number to stop at",
+            json!({"stop": 1}),
+            "stop",
+            "invalid_type",
+        ),
+        (
+            "a text for metadata",
+            json!({"metadata": "a"}),
+            "metadata",
+            "invalid_type",
+        ),
+        (
+            "a number for a user",
+            json!({"user": 1}),
+            "user",
+            "invalid_type",
+        ),
+    ]
+}
+
+fn tools() -> Vec<Parameter> {
+    let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+    vec![
+        (
             "a text for tools",
             json!({"tools": "f"}),
             "tools",
@@ -275,36 +317,6 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             json!({"tool_choice": "maybe"}),
             "tool_choice",
             "invalid_value",
-        ),
-        (
-            "an unknown format",
-            json!({"response_format": {"type": "xml"}}),
-            "response_format.type",
-            "invalid_value",
-        ),
-        (
-            "an unknown effort",
-            json!({"reasoning_effort": "vast"}),
-            "reasoning_effort",
-            "invalid_value",
-        ),
-        (
-            "a number to stop at",
-            json!({"stop": 1}),
-            "stop",
-            "invalid_type",
-        ),
-        (
-            "a text for metadata",
-            json!({"metadata": "a"}),
-            "metadata",
-            "invalid_type",
-        ),
-        (
-            "a number for a user",
-            json!({"user": 1}),
-            "user",
-            "invalid_type",
         ),
     ]
 }
@@ -353,6 +365,12 @@ fn headers(valid: &Value) -> Vec<DoorCase> {
             "idempotency-key",
             b"\xff",
             refused("Idempotency-Key", "invalid_value"),
+        ),
+        with(
+            "a key of 129 bytes",
+            "idempotency-key",
+            &[b'k'; 129],
+            refused("Idempotency-Key", "string_above_max_length"),
         ),
         DoorCase {
             headers: [

@@ -73,16 +73,23 @@ pub(crate) fn bodies() -> Vec<DoorCase> {
     cases
 }
 
-/// Parameters that are refused: a description, the parameters, the one at fault, the code.
-fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let function = |more: Value| {
-        let mut tool = json!({"type": "function", "name": "f", "parameters": {}});
-        for (name, value) in more.as_object().expect("an object") {
-            tool[name] = value.clone();
-        }
-        json!({"tools": [tool]})
-    };
-    let schema = |format: Value| json!({"text": {"format": format}});
+/// A parameter that is refused: a description, the parameters, the one at fault, the code.
+type Parameter = (&'static str, Value, &'static str, &'static str);
+
+/// Parameters that are refused.
+fn parameters() -> Vec<Parameter> {
+    let groups = [
+        turns(),
+        numbers_and_labels(),
+        tools(),
+        texts(),
+        unsupported(),
+    ];
+    groups.concat()
+}
+
+/// How the response is made: its model, where it begins, and what may be left out.
+fn turns() -> Vec<Parameter> {
     vec![
         (
             "a number for a model",
@@ -151,6 +158,36 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "invalid_type",
         ),
         (
+            "an unknown truncation",
+            json!({"truncation": "all"}),
+            "truncation",
+            "invalid_value",
+        ),
+        (
+            "an object for management",
+            json!({"context_management": {}}),
+            "context_management",
+            "invalid_type",
+        ),
+        (
+            "an unknown management",
+            json!({"context_management": [{"type": "x"}]}),
+            "context_management[0].type",
+            "invalid_value",
+        ),
+        (
+            "a threshold of 0",
+            json!({"context_management": [{"type": "compaction", "compact_threshold": 0}]}),
+            "context_management[0].compact_threshold",
+            "integer_below_min_value",
+        ),
+    ]
+}
+
+/// Numbers, and labels that are shown again.
+fn numbers_and_labels() -> Vec<Parameter> {
+    vec![
+        (
             "a warm temperature",
             json!({"temperature": "warm"}),
             "temperature",
@@ -211,41 +248,40 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "invalid_type",
         ),
         (
+            "NUL in metadata",
+            json!({"metadata": {"k": "\0"}}),
+            "metadata.k",
+            "invalid_value",
+        ),
+        (
             "a long key",
             json!({"prompt_cache_key": "x".repeat(65)}),
             "prompt_cache_key",
             "string_above_max_length",
         ),
         (
-            "an unknown truncation",
-            json!({"truncation": "all"}),
-            "truncation",
-            "invalid_value",
+            "a long user",
+            json!({"user": "x".repeat(65)}),
+            "user",
+            "string_above_max_length",
         ),
         (
-            "a text for include",
-            json!({"include": "all"}),
-            "include",
-            "invalid_type",
+            "a long identifier",
+            json!({"safety_identifier": "x".repeat(65)}),
+            "safety_identifier",
+            "string_above_max_length",
         ),
-        (
-            "a number in include",
-            json!({"include": [1]}),
-            "include[0]",
-            "invalid_type",
-        ),
-        (
-            "an unknown inclusion",
-            json!({"include": ["x"]}),
-            "include[0]",
-            "unsupported_parameter",
-        ),
-        (
-            "17 inclusions",
-            json!({"include": vec!["reasoning.encrypted_content"; 17]}),
-            "include",
-            "array_above_max_length",
-        ),
+    ]
+}
+
+/// Tools and the choice among them.
+fn tools() -> Vec<Parameter> {
+    let function = |name: &str, value: Value| {
+        let mut tool = json!({"type": "function", "name": "f", "parameters": {}});
+        tool[name] = value;
+        json!({"tools": [tool]})
+    };
+    vec![
         (
             "an object for tools",
             json!({"tools": {}}),
@@ -278,13 +314,13 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         (
             "a number for a tool's name",
-            function(json!({"name": 1})),
+            function("name", json!(1)),
             "tools[0].name",
             "invalid_type",
         ),
         (
             "a list for a tool's schema",
-            function(json!({"parameters": []})),
+            function("parameters", json!([])),
             "tools[0].parameters",
             "invalid_type",
         ),
@@ -312,6 +348,13 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "tool_choice.type",
             "unsupported_tool",
         ),
+    ]
+}
+
+/// Formats and reasoning.
+fn texts() -> Vec<Parameter> {
+    let schema = |format: Value| json!({"text": {"format": format}});
+    vec![
         (
             "a text for the text",
             json!({"text": "json"}),
@@ -366,23 +409,35 @@ fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "reasoning.x",
             "unknown_parameter",
         ),
+    ]
+}
+
+/// What no answer has.
+fn unsupported() -> Vec<Parameter> {
+    vec![
         (
-            "an object for management",
-            json!({"context_management": {}}),
-            "context_management",
+            "a text for include",
+            json!({"include": "all"}),
+            "include",
             "invalid_type",
         ),
         (
-            "an unknown management",
-            json!({"context_management": [{"type": "x"}]}),
-            "context_management[0].type",
-            "invalid_value",
+            "a number in include",
+            json!({"include": [1]}),
+            "include[0]",
+            "invalid_type",
         ),
         (
-            "a threshold of 0",
-            json!({"context_management": [{"type": "compaction", "compact_threshold": 0}]}),
-            "context_management[0].compact_threshold",
-            "integer_below_min_value",
+            "an unknown inclusion",
+            json!({"include": ["x"]}),
+            "include[0]",
+            "unsupported_parameter",
+        ),
+        (
+            "17 inclusions",
+            json!({"include": vec!["reasoning.encrypted_content"; 17]}),
+            "include",
+            "array_above_max_length",
         ),
         (
             "a prompt by id",
@@ -528,7 +583,14 @@ fn keys() -> Vec<DoorCase> {
             ..case
         }
     };
-    vec![key("a key that is not ASCII", b"\xff\xfe", "invalid_value")]
+    vec![
+        key("a key that is not ASCII", b"\xff\xfe", "invalid_value"),
+        key(
+            "a key of 129 bytes",
+            &[b'k'; 129],
+            "string_above_max_length",
+        ),
+    ]
 }
 
 /// Bodies of compactions.

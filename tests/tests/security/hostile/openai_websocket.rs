@@ -66,11 +66,11 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     match payload.len() {
         length @ 0..=125 => bytes.push(MASKED | length as u8),
         length @ 126..=0xffff => {
-            bytes.push(MASKED | 126);
+            bytes.push(MASKED | 0x7e);
             bytes.extend((length as u16).to_be_bytes());
         }
         length => {
-            bytes.push(MASKED | 127);
+            bytes.push(MASKED | 0x7f);
             bytes.extend((length as u64).to_be_bytes());
         }
     }
@@ -82,7 +82,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 /// Bytes that break the protocol of WebSockets.
 fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
     let length = |first: u8, length: u64| {
-        let mut bytes = vec![first, MASKED | 127];
+        let mut bytes = vec![first, MASKED | 0x7f];
         bytes.extend(length.to_be_bytes());
         bytes.extend([0; 4]);
         bytes
@@ -90,14 +90,14 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
     let pieces = |count: usize| {
         let mut bytes = frame(TEXT, b"{");
         for _ in 0..count {
-            bytes.extend(frame(0, &[b' '; 60_000]));
+            bytes.extend(frame(0, &vec![b' '; 60_000]));
         }
         bytes
     };
     vec![
         ("an unmasked frame", vec![FINAL | TEXT, 2, b'{', b'}']),
-        ("a reserved opcode", frame(FINAL | 3, b"")),
-        ("a reserved opcode of control", frame(FINAL | 11, b"")),
+        ("a reserved opcode", frame(FINAL | 0x3, b"")),
+        ("a reserved opcode of control", frame(FINAL | 0xb, b"")),
         ("reserved bits", frame(FINAL | 0x70 | TEXT, b"{}")),
         (
             "a compressed frame",
@@ -229,25 +229,20 @@ async fn assert_completes(socket: &mut Socket) {
     }
 }
 
-#[tokio::test]
-async fn a_frame_that_is_no_create_is_refused_once_and_the_connection_goes_on() {
-    let panics = case::record_panics();
-    let model = ScriptedModel::saying("OK.").await;
-    let app = TestApp::with_scripted_model(&model).await;
-    app.conversation().await.turns(1).await;
-    let mut socket = connect(&app).await;
+/// Texts of frames that are no create that is answered; status, parameter and code of the refusal.
+fn refused_frames() -> Vec<(String, u16, &'static str, &'static str)> {
     let with = |name: &str, value: Value| {
         let mut body = create("a");
         body[name] = value;
         body.to_string()
     };
     let no_response = format!("resp_{}", "0".repeat(32));
-    for (text, status, param, code) in [
+    vec![
         (String::new(), 400, "body", "invalid_json"),
         ("{".to_owned(), 400, "body", "invalid_json"),
-        ("[]".to_owned(), 400, "body", "invalid_json"),
-        ("null".to_owned(), 400, "body", "invalid_json"),
-        ("\"a\"".to_owned(), 400, "body", "invalid_json"),
+        ("[]".to_owned(), 400, "body", "invalid_type"),
+        ("null".to_owned(), 400, "body", "invalid_type"),
+        ("\"a\"".to_owned(), 400, "body", "invalid_type"),
         ("{} {}".to_owned(), 400, "body", "invalid_json"),
         ("[".repeat(100_000), 400, "body", "invalid_json"),
         (
@@ -323,7 +318,17 @@ async fn a_frame_that_is_no_create_is_refused_once_and_the_connection_goes_on() 
             "",
             "previous_response_not_found",
         ),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn a_frame_that_is_no_create_is_refused_once_and_the_connection_goes_on() {
+    let panics = case::record_panics();
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    app.conversation().await.turns(1).await;
+    let mut socket = connect(&app).await;
+    for (text, status, param, code) in refused_frames() {
         let what: String = text.chars().take(80).collect();
         socket.send(Message::text(text)).await.expect("is sent");
         let frame = next(&mut socket).await;

@@ -49,16 +49,16 @@ impl LoggedServer {
         }
     }
 
-    async fn send(&self, method: &str, path: &str, body: Option<Value>) -> HttpResponse {
+    async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> HttpResponse {
         let request = match body {
-            Some(body) => self.web.json(method, path, &body),
+            Some(body) => self.web.json(method, path, body),
             None => self.web.request(method, path),
         };
         HttpResponse::send(request.header("authorization", &self.authorization)).await
     }
 
     /// Posts this body. Returns the id of what is made.
-    async fn make(&self, path: &str, body: Value) -> (String, Value) {
+    async fn make(&self, path: &str, body: &Value) -> (String, Value) {
         let made = self.send("POST", path, Some(body)).await;
         assert_eq!(made.status, 200, "{made:?}");
         let made = made.json();
@@ -87,10 +87,10 @@ async fn deletions_over_a_door_are_in_the_audit_log_without_content() {
     let server = LoggedServer::start().await;
     let item = json!({"role": "user", "content": SECRET});
     let body = json!({"items": [item], "metadata": {"k": SECRET}});
-    let (conversation, _) = server.make("/v1/conversations", body).await;
+    let (conversation, _) = server.make("/v1/conversations", &body).await;
     let path = format!("/v1/conversations/{conversation}");
     let body = json!({"model": MODEL, "input": SECRET, "conversation": conversation});
-    let (_, response) = server.make("/v1/responses", body).await;
+    let (_, response) = server.make("/v1/responses", &body).await;
     let output = response["output"][0]["id"].as_str().expect("an item");
     let deleted = server
         .send("DELETE", &format!("{path}/items/{output}"), None)
@@ -114,9 +114,9 @@ async fn deletions_over_a_door_are_in_the_audit_log_without_content() {
 #[tokio::test]
 async fn a_response_that_is_deleted_is_in_the_audit_log_also_if_its_messages_stay() {
     let server = LoggedServer::start().await;
-    let (conversation, _) = server.make("/v1/conversations", json!({})).await;
+    let (conversation, _) = server.make("/v1/conversations", &json!({})).await;
     let body = json!({"model": MODEL, "input": SECRET, "conversation": conversation});
-    let (response, _) = server.make("/v1/responses", body).await;
+    let (response, _) = server.make("/v1/responses", &body).await;
     let deleted = server
         .send("DELETE", &format!("/v1/responses/{response}"), None)
         .await;
@@ -154,7 +154,7 @@ async fn a_failed_statement_of_a_door_logs_no_content_and_shows_none() {
             json!({"model": MODEL, "store": true, "messages": [item]}),
         ),
     ] {
-        let answer = server.send("POST", path, Some(body)).await;
+        let answer = server.send("POST", path, Some(&body)).await;
         assert_eq!(answer.status, 500, "{path}: {answer:?}");
         assert_error_object(&answer, path);
         assert!(!answer.text.contains(SECRET), "{path}: {answer:?}");
@@ -163,7 +163,7 @@ async fn a_failed_statement_of_a_door_logs_no_content_and_shows_none() {
     }
     let message = json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": SECRET}]});
     let turn = json!({"id": "c", "messages": [message]});
-    let answer = server.send("POST", "/api/agents/a/ui", Some(turn)).await;
+    let answer = server.send("POST", "/api/agents/a/ui", Some(&turn)).await;
     assert!(
         answer.status == 500 && !answer.text.contains(SECRET),
         "{answer:?}"

@@ -15,14 +15,14 @@ pub(crate) struct DoorCall {
     pub(crate) path: &'static str,
     pub(crate) verbs: &'static [Verb],
     /// A valid body. None: the call has none.
-    pub(crate) body: fn() -> Option<Value>,
+    pub(crate) body: Option<fn() -> Value>,
 }
 
 const fn call(
     method: &'static str,
     path: &'static str,
     verbs: &'static [Verb],
-    body: fn() -> Option<Value>,
+    body: Option<fn() -> Value>,
 ) -> DoorCall {
     DoorCall {
         method,
@@ -36,57 +36,55 @@ const BOTH: &[Verb] = &[Append, Read];
 
 /// All calls. Those that delete come last.
 pub(crate) const CALLS: [DoorCall; 21] = [
-    call("POST", "/v1/conversations", &[Append], items),
-    call("GET", "/v1/conversations/{id}", &[Read], nothing),
-    call("POST", "/v1/conversations/{id}", &[Append], || {
-        Some(json!({"metadata": {"taken": "taken"}}))
-    }),
-    call("POST", "/v1/conversations/{id}/items", &[Append], items),
-    call("GET", "/v1/conversations/{id}/items", &[Read], nothing),
+    call("POST", "/v1/conversations", &[Append], Some(items)),
+    call("GET", "/v1/conversations/{id}", &[Read], None),
     call(
-        "GET",
-        "/v1/conversations/{id}/items/{item}",
-        &[Read],
-        nothing,
+        "POST",
+        "/v1/conversations/{id}",
+        &[Append],
+        Some(|| json!({"metadata": {"taken": "taken"}})),
     ),
-    call("POST", "/v1/responses", BOTH, input),
-    call("GET", "/v1/responses", BOTH, nothing),
-    call("GET", "/v1/responses/{id}", &[Read], nothing),
-    call("POST", "/v1/responses/{id}/cancel", BOTH, nothing),
-    call("GET", "/v1/responses/{id}/input_items", &[Read], nothing),
-    call("POST", "/v1/responses/input_tokens", &[Read], input),
-    call("POST", "/v1/responses/compact", BOTH, input),
-    call("POST", "/v1/chat/completions", BOTH, || {
-        Some(json!({"model": MODEL, "messages": [{"role": "user", "content": "taken"}]}))
-    }),
-    call("GET", "/v1/models", &[], nothing),
-    call("GET", "/v1/models/{model}", &[], nothing),
-    call("POST", "/api/agents/{id}/ui", BOTH, || {
-        let message =
-            json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": "taken"}]});
-        Some(json!({"id": "c", "messages": [message]}))
-    }),
-    call("GET", "/api/agents/{id}/ui/{chat}/stream", BOTH, nothing),
     call(
-        "DELETE",
-        "/v1/conversations/{id}/items/{item}",
+        "POST",
+        "/v1/conversations/{id}/items",
+        &[Append],
+        Some(items),
+    ),
+    call("GET", "/v1/conversations/{id}/items", &[Read], None),
+    call("GET", "/v1/conversations/{id}/items/{item}", &[Read], None),
+    call("POST", "/v1/responses", BOTH, Some(input)),
+    call("GET", "/v1/responses", BOTH, None),
+    call("GET", "/v1/responses/{id}", &[Read], None),
+    call("POST", "/v1/responses/{id}/cancel", BOTH, None),
+    call("GET", "/v1/responses/{id}/input_items", &[Read], None),
+    call("POST", "/v1/responses/input_tokens", &[Read], Some(input)),
+    call("POST", "/v1/responses/compact", BOTH, Some(input)),
+    call(
+        "POST",
+        "/v1/chat/completions",
         BOTH,
-        nothing,
+        Some(|| json!({"model": MODEL, "messages": [{"role": "user", "content": "taken"}]})),
     ),
-    call("DELETE", "/v1/responses/{id}", &[Admin], nothing),
-    call("DELETE", "/v1/conversations/{id}", &[Admin], nothing),
+    call("GET", "/v1/models", &[], None),
+    call("GET", "/v1/models/{model}", &[], None),
+    call("POST", "/api/agents/{id}/ui", BOTH, Some(turn)),
+    call("GET", "/api/agents/{id}/ui/{chat}/stream", BOTH, None),
+    call("DELETE", "/v1/conversations/{id}/items/{item}", BOTH, None),
+    call("DELETE", "/v1/responses/{id}", &[Admin], None),
+    call("DELETE", "/v1/conversations/{id}", &[Admin], None),
 ];
 
-fn nothing() -> Option<Value> {
-    None
+fn items() -> Value {
+    json!({"items": [{"type": "message", "role": "user", "content": "taken"}]})
 }
 
-fn items() -> Option<Value> {
-    Some(json!({"items": [{"type": "message", "role": "user", "content": "taken"}]}))
+fn input() -> Value {
+    json!({"model": MODEL, "input": "taken"})
 }
 
-fn input() -> Option<Value> {
-    Some(json!({"model": MODEL, "input": "taken"}))
+fn turn() -> Value {
+    let message = json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": "taken"}]});
+    json!({"id": "c", "messages": [message]})
 }
 
 /// The ids that paths name.
@@ -147,8 +145,8 @@ impl DoorCall {
         authorization: &str,
     ) -> RequestBuilder {
         let path = self.path_of(names);
-        let mut request = match (self.body)() {
-            Some(body) => web.json(self.method, &path, &body),
+        let mut request = match self.body {
+            Some(body) => web.json(self.method, &path, &body()),
             None => web.request(self.method, &path),
         };
         if !authorization.is_empty() {

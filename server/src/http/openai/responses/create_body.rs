@@ -436,7 +436,9 @@ impl Labels {
             prompt_cache_key: body
                 .short_text("prompt_cache_key", IDENTIFIER_CHARS)?
                 .map(str::to_owned),
-            user: body.text("user")?.map(str::to_owned),
+            user: body
+                .short_text("user", IDENTIFIER_CHARS)?
+                .map(str::to_owned),
         })
     }
 }
