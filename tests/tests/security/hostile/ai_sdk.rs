@@ -140,11 +140,6 @@ fn messages(text: &Value) -> Vec<(&'static str, Value, &'static str)> {
             "messages[0].parts[0]",
         ),
         (
-            "NUL in a text",
-            part(json!({"type": "text", "text": "a\0b"})),
-            "messages[0]",
-        ),
-        (
             "a file on a disk",
             part(json!({"type": "file", "mediaType": "image/png", "url": "file:///etc/passwd"})),
             "messages[0].parts[0].url",

@@ -104,6 +104,12 @@ fn turns() -> Vec<Parameter> {
             "invalid_type",
         ),
         (
+            "NUL in instructions",
+            json!({"instructions": "a\0b"}),
+            "instructions",
+            "invalid_value",
+        ),
+        (
             "a text for store",
             json!({"store": "no"}),
             "store",
