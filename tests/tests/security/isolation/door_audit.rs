@@ -66,7 +66,7 @@ impl LoggedServer {
     }
 
     /// Asserts that the next line of the audit log with these words names the caller.
-    async fn assert_audited(&self, words: &str) {
+    async fn assert_in_audit_log(&self, words: &str) {
         let line = self.process.wait_for_line(words).await;
         let line: Value = serde_json::from_str(&line).expect("is JSON");
         assert_eq!(
@@ -97,16 +97,16 @@ async fn deletions_over_a_door_are_in_the_audit_log_without_content() {
         .await;
     assert_eq!(deleted.status, 200, "{deleted:?}");
     server
-        .assert_audited("withdraw_messages ended with OK")
+        .assert_in_audit_log("withdraw_messages ended with OK")
         .await;
     assert_eq!(server.send("DELETE", &path, None).await.status, 200);
     server
-        .assert_audited("delete_conversation ended with OK")
+        .assert_in_audit_log("delete_conversation ended with OK")
         .await;
     let refused = server.send("DELETE", &path, None).await;
     assert_eq!(refused.status, 404);
     server
-        .assert_audited("delete_conversation ended with NOT_FOUND")
+        .assert_in_audit_log("delete_conversation ended with NOT_FOUND")
         .await;
     server.assert_no_secret();
 }
@@ -125,7 +125,7 @@ async fn a_response_that_is_deleted_is_in_the_audit_log_also_if_its_messages_sta
     let path = format!("/v1/conversations/{conversation}");
     assert_eq!(server.send("DELETE", &path, None).await.status, 200);
     server
-        .assert_audited("delete_conversation ended with OK")
+        .assert_in_audit_log("delete_conversation ended with OK")
         .await;
     let lines = server.process.lines();
     let audited = lines
