@@ -63,10 +63,11 @@ pub(crate) fn turns() -> Vec<DoorCase> {
             "messages",
         ),
         case("a number for a model", json!({"model": 1}), "model"),
-        case(
+        post(
             "an unknown model",
-            json!({"model": "no-such-model"}),
-            "model",
+            UI,
+            &with(json!({"model": "no-such-model"})),
+            Expected::Sentence(422, "no-such-model"),
         ),
         case(
             "half a token",

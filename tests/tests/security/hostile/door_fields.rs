@@ -243,11 +243,12 @@ fn find_fault(path: &str, at: &str, answer: &HttpResponse) -> Option<String> {
 }
 
 /// Parameters that are refused because of others.
-const CONTRADICTED: [&str; 7] = [
+const CONTRADICTED: [&str; 8] = [
     "background",
     "context_management",
     "conversation",
     "input",
+    "metadata",
     "store",
     "stream_options",
     "tool_choice",
@@ -288,7 +289,12 @@ async fn every_value_of_a_body_is_accepted_or_refused_by_name() {
             for changed in sampled(changed(&body, &pointer), offset) {
                 asked += 1;
                 let answer = send(&changed, asked).await;
-                wrong.extend(find_fault(&path, &path_of(&pointer), &answer));
+                let fault = find_fault(&path, &path_of(&pointer), &answer);
+                wrong.extend(fault.map(|fault| {
+                    let sent = changed.pointer(&pointer).map(Value::to_string);
+                    let sent: String = sent.unwrap_or_default().chars().take(60).collect();
+                    format!("{fault}, for {sent}")
+                }));
             }
         }
     }
