@@ -58,8 +58,10 @@ pub(in crate::http) struct RunningResponse {
 /// For whom events are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReaderRole {
-    /// For a client.
+    /// For a client that gets them as they come.
     Client,
+    /// For a client that gets the whole response at its end.
+    Collector,
     /// To store what becomes of the response.
     Recorder,
 }
@@ -185,6 +187,7 @@ impl RunningResponse {
 
     /// Reads to the end. Returns the response object; fails if the turn has failed.
     pub(in crate::http) async fn into_response_object(mut self) -> Result<Value, ApiError> {
+        self.role = ReaderRole::Collector;
         while self.next().await.is_some() {}
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -280,9 +283,10 @@ impl RunningResponse {
                     let error = ApiError::from(Failure::TurnLost);
                     return self.break_off(error.with_code("response_begun_anew"));
                 }
-                ReaderRole::Recorder => self.translator.restart(),
+                ReaderRole::Collector | ReaderRole::Recorder => self.translator.restart(),
             }
         }
+        self.answer.clear();
         self.calls.clear();
     }
 
