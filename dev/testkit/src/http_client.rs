@@ -97,6 +97,15 @@ impl HttpResponse {
         Self::read(request.send().await.expect("the server answers")).await
     }
 
+    /// Sends a request and reads its answer. None: the server closes the connection before the
+    /// answer is read, for example because it refuses a body that is not sent yet.
+    pub async fn try_send(request: RequestBuilder) -> Option<Self> {
+        match request.send().await {
+            Ok(response) => Some(Self::read(response).await),
+            Err(_) => None,
+        }
+    }
+
     async fn read(response: Response) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         Self {

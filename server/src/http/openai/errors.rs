@@ -285,20 +285,37 @@ const OWN_FORMS: [OwnForm; 18] = [
     },
 ];
 
-/// The name that a field of a gRPC request has in the requests of this protocol.
+/// The name that a field of a gRPC request, or of a turn over HTTP, has in the requests of this
+/// protocol.
 pub(super) fn param_name(field: &str) -> String {
+    let field = snake_case(field);
     let inner = ["conversation.", "options."]
         .iter()
         .find_map(|outer| field.strip_prefix(outer));
-    match inner.unwrap_or(field) {
-        "conversation_id" | "sessionId" => "conversation".to_owned(),
-        "request_id" | "requestId" => "Idempotency-Key".to_owned(),
-        "response_format" => "text.format".to_owned(),
+    match inner.unwrap_or(&field) {
+        "conversation_id" | "session_id" => "conversation".to_owned(),
+        "request_id" => "Idempotency-Key".to_owned(),
+        "system_prompt" => "instructions".to_owned(),
         "reasoning_effort" => "reasoning.effort".to_owned(),
+        format if let Some(inside) = format.strip_prefix("response_format") => {
+            format!("text.format{}", inside.replace(".json_schema", ""))
+        }
         // A message of a turn is an item of its input.
         name if name == "message" || name.starts_with("messages") => "input".to_owned(),
         name => name.to_owned(),
     }
+}
+
+/// A name in snake case. Turns over HTTP have their fields in camel case.
+fn snake_case(field: &str) -> String {
+    let mut name = String::with_capacity(field.len());
+    for character in field.chars() {
+        if character.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(character.to_ascii_lowercase());
+    }
+    name
 }
 
 /// A JSON type with its article.
@@ -466,6 +483,19 @@ mod tests {
         let named = error_of(Failure::invalid("options.temperature", "is too hot"));
         assert_eq!(named.object()["param"], "temperature");
         assert_eq!(named.code(), Some("invalid_value"));
+        for (field, param) in [
+            ("sessionId", "conversation"),
+            ("options.reasoning_effort", "reasoning.effort"),
+            (
+                "options.response_format.json_schema.name",
+                "text.format.name",
+            ),
+            ("responseFormat.jsonSchema.name", "text.format.name"),
+            ("systemPrompt", "instructions"),
+            ("maxOutputTokens", "max_output_tokens"),
+        ] {
+            assert_eq!(param_name(field), param);
+        }
     }
 
     #[test]

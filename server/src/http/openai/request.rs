@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use anneal_core::limits::ID_BYTES;
 use axum::{
     extract::{FromRequest, Request},
     http::{HeaderMap, HeaderName, HeaderValue},
@@ -97,10 +98,15 @@ pub(in crate::http) fn idempotency_key(headers: &HeaderMap) -> Result<String, Ap
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else {
         return Ok(String::new());
     };
+    let refuse = |code, message: String| ApiError::invalid("Idempotency-Key", Some(code), message);
     let key = key.to_str().map_err(|_| {
         let message = "must be visible ASCII characters.";
-        ApiError::invalid("Idempotency-Key", Some("invalid_value"), message)
+        refuse("invalid_value", message.to_owned())
     })?;
+    if key.len() > ID_BYTES {
+        let message = format!("string too long. Expected at most {ID_BYTES} bytes.");
+        return Err(refuse("string_above_max_length", message));
+    }
     Ok(key.to_owned())
 }
 
@@ -128,7 +134,7 @@ pub(in crate::http) fn check_only_included(query: &[(String, String)]) -> Result
     query.try_for_each(|(name, value)| check_include_parameter(name, value))
 }
 
-/// Parses metadata: at most 16 pairs of texts.
+/// Parses metadata: at most 16 pairs of texts without NUL.
 pub(in crate::http) fn parse_metadata(value: &Value) -> Result<HashMap<String, String>, ApiError> {
     let Value::Object(pairs) = value else {
         return Err(ApiError::invalid_type("metadata", "an object", value));
@@ -145,16 +151,25 @@ pub(in crate::http) fn parse_metadata(value: &Value) -> Result<HashMap<String, S
         if key.chars().count() > METADATA_KEY_CHARS {
             return Err(too_long("metadata".to_owned(), "key", METADATA_KEY_CHARS));
         }
+        if key.contains('\0') {
+            return Err(with_nul("metadata"));
+        }
         let param = format!("metadata.{key}");
         match value {
             Value::String(text) if text.chars().count() > METADATA_VALUE_CHARS => {
                 Err(too_long(param, "string", METADATA_VALUE_CHARS))
             }
+            Value::String(text) if text.contains('\0') => Err(with_nul(&param)),
             Value::String(text) => Ok((key.clone(), text.clone())),
             other => Err(ApiError::invalid_type(param, "a string", other)),
         }
     });
     pairs.collect()
+}
+
+fn with_nul(param: &str) -> ApiError {
+    let message = format!("Invalid '{param}': it must not contain NUL.");
+    ApiError::invalid(param, Some("invalid_value"), message)
 }
 
 fn too_long(param: String, what: &str, most: usize) -> ApiError {
@@ -211,6 +226,8 @@ mod tests {
                 "string_above_max_length",
             ),
             (json!({"k": 1}), "metadata.k", "invalid_type"),
+            (json!({"k": "a\0b"}), "metadata.k", "invalid_value"),
+            (json!({"k\0": "v"}), "metadata", "invalid_value"),
             (json!([]), "metadata", "invalid_type"),
         ] {
             let refused = parse_metadata(&value).expect_err("is refused").object();
@@ -220,6 +237,26 @@ mod tests {
                 "{value}"
             );
         }
+    }
+
+    #[test]
+    fn a_key_has_at_most_128_bytes_of_visible_ascii() {
+        let read = |key: &[u8]| {
+            let key = HeaderValue::from_bytes(key).expect("is a header");
+            idempotency_key(&HeaderMap::from_iter([(IDEMPOTENCY_KEY, key)]))
+        };
+        assert_eq!(read(&[b'k'; 128]), Ok("k".repeat(128)));
+        for (key, code) in [
+            (&[b'k'; 129][..], "string_above_max_length"),
+            (b"\xff", "invalid_value"),
+        ] {
+            let refused = read(key).expect_err("is refused").object();
+            assert_eq!(
+                (&refused["param"], &refused["code"]),
+                (&json!("Idempotency-Key"), &json!(code))
+            );
+        }
+        assert_eq!(idempotency_key(&HeaderMap::new()), Ok(String::new()));
     }
 
     #[test]

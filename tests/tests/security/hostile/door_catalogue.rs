@@ -1,5 +1,6 @@
 //! Runs all cases of the doors of other protocols against one app: none stores or calls anything.
-//! Further tests: chains of responses never form a circle, and 10,000 items are read.
+//! Further tests: a text may contain NUL, chains of responses never form a circle, and 10,000 items
+//! are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,6 +193,47 @@ async fn a_refusal_is_short_however_long_the_names_in_the_request_are() {
         wrong.is_empty(),
         "longer than {MAX_REFUSAL_BYTES}: {wrong:#?}"
     );
+}
+
+#[tokio::test]
+async fn a_text_with_nul_is_kept_and_sent_to_the_model_as_it_is() {
+    let model = ScriptedModel::saying("OK.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let text = "a\0b";
+    let item = json!({"role": "user", "content": text});
+    let conversation = make(&web, "/v1/conversations", &json!({"items": [item]})).await;
+    let response = make(&web, "/v1/responses", &json!({"input": text})).await;
+    for path in [
+        format!("/v1/conversations/{conversation}/items"),
+        format!("/v1/responses/{response}/input_items"),
+    ] {
+        let listed = web.get(&path).await.json();
+        assert_eq!(listed["data"][0]["content"][0]["text"], text, "{listed}");
+    }
+    let part = json!({"type": "text", "text": text});
+    let message = json!({"id": "u", "role": "user", "parts": [part]});
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({"model": MODEL, "store": true, "messages": [item]}),
+        ),
+        (
+            "/api/agents/a/ui",
+            json!({"id": "c", "messages": [message]}),
+        ),
+    ] {
+        let answer = post(&web, path, &body).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    }
+    let requests = model.requests();
+    assert_eq!(requests.len(), 3);
+    for request in requests {
+        assert!(
+            request.body.to_string().contains("a\\u0000b"),
+            "{request:?}"
+        );
+    }
 }
 
 /// The responses before this one, newest first. Panics if they form a circle.

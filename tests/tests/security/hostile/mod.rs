@@ -1,8 +1,9 @@
 //! Hostile input: it is answered or refused as documented, stored byte for byte, and harms nothing.
 //! A case is a request and its expected answer. The catalogue is the list of all cases.
 //!
-//! - `ai_sdk`, `openai_completions`, `openai_conversations`, `openai_responses`: cases of the doors of
-//!   other protocols; `openai_websocket`: frames and handshakes of the WebSocket.
+//! - `ai_sdk`, `openai_completions`, `openai_conversations`, `openai_responses`,
+//!   `openai_response_parameters`: cases of the doors of other protocols; `openai_websocket`: frames and
+//!   handshakes of the WebSocket.
 //! - `case`: a case over gRPC, its request and its expected answer.
 //! - `catalogue`: runs all cases against one app.
 //! - `changed_messages`: cases of messages that are withdrawn or erased already.
@@ -48,6 +49,7 @@ mod http_turns;
 mod messages;
 mod openai_completions;
 mod openai_conversations;
+mod openai_response_parameters;
 mod openai_responses;
 mod openai_websocket;
 mod pages;

@@ -53,7 +53,7 @@ pub(crate) fn completions() -> Vec<DoorCase> {
 }
 
 /// Messages that are refused.
-fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+fn messages() -> Vec<Parameter> {
     let call = |call: Value| json!([user(&json!("a")), {"role": "assistant", "tool_calls": [call]}, user(&json!("b"))]);
     let part = |part: Value| json!([user(&json!([part]))]);
     vec![
@@ -169,12 +169,15 @@ fn messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     ]
 }
 
+/// A parameter that is refused: a description, the parameters, the one at fault, the code.
+type Parameter = (&'static str, Value, &'static str, &'static str);
+
 /// Parameters that are refused.
-fn parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    [plain_parameters(), tools_and_shapes()].concat()
+fn parameters() -> Vec<Parameter> {
+    [options(), tools()].concat()
 }
 
-fn plain_parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+fn options() -> Vec<Parameter> {
     vec![
         (
             "a number for a model",
@@ -242,13 +245,43 @@ fn plain_parameters() -> Vec<(&'static str, Value, &'static str, &'static str)> 
             "max_tokens",
             "invalid_value",
         ),
+        ("two choices", json!({"n": 2}), "n", "unsupported_parameter"),
+        (
+            "an unknown format",
+            json!({"response_format": {"type": "xml"}}),
+            "response_format.type",
+            "invalid_value",
+        ),
+        (
+            "an unknown effort",
+            json!({"reasoning_effort": "vast"}),
+            "reasoning_effort",
+            "invalid_value",
+        ),
+        (
+            "a number to stop at",
+            json!({"stop": 1}),
+            "stop",
+            "invalid_type",
+        ),
+        (
+            "a text for metadata",
+            json!({"metadata": "a"}),
+            "metadata",
+            "invalid_type",
+        ),
+        (
+            "a number for a user",
+            json!({"user": 1}),
+            "user",
+            "invalid_type",
+        ),
     ]
 }
 
-fn tools_and_shapes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+fn tools() -> Vec<Parameter> {
     let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
     vec![
-        ("two choices", json!({"n": 2}), "n", "unsupported_parameter"),
         (
             "a text for tools",
             json!({"tools": "f"}),
@@ -284,36 +317,6 @@ fn tools_and_shapes() -> Vec<(&'static str, Value, &'static str, &'static str)> 
             json!({"tool_choice": "maybe"}),
             "tool_choice",
             "invalid_value",
-        ),
-        (
-            "an unknown format",
-            json!({"response_format": {"type": "xml"}}),
-            "response_format.type",
-            "invalid_value",
-        ),
-        (
-            "an unknown effort",
-            json!({"reasoning_effort": "vast"}),
-            "reasoning_effort",
-            "invalid_value",
-        ),
-        (
-            "a number to stop at",
-            json!({"stop": 1}),
-            "stop",
-            "invalid_type",
-        ),
-        (
-            "a text for metadata",
-            json!({"metadata": "a"}),
-            "metadata",
-            "invalid_type",
-        ),
-        (
-            "a number for a user",
-            json!({"user": 1}),
-            "user",
-            "invalid_type",
         ),
     ]
 }
@@ -362,6 +365,12 @@ fn headers(valid: &Value) -> Vec<DoorCase> {
             "idempotency-key",
             b"\xff",
             refused("Idempotency-Key", "invalid_value"),
+        ),
+        with(
+            "a key of 129 bytes",
+            "idempotency-key",
+            &[b'k'; 129],
+            refused("Idempotency-Key", "string_above_max_length"),
         ),
         DoorCase {
             headers: [

@@ -66,7 +66,7 @@ pub(crate) fn conversations(id: &str) -> Vec<DoorCase> {
             refuse(
                 "NUL in a value",
                 json!({"k": "\0"}),
-                "metadata",
+                "metadata.k",
                 "invalid_value",
             ),
             refuse(
@@ -192,21 +192,22 @@ pub(crate) fn items(id: &str) -> Vec<DoorCase> {
     cases
 }
 
-/// Items that are refused: a description, the item, the parameter within the item, the code.
-pub(crate) fn broken_items() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+/// An item that is refused: a description, the item, the parameter within the item, the code.
+type BrokenItem = (&'static str, Value, &'static str, &'static str);
+
+/// Items that are refused.
+pub(crate) fn broken_items() -> Vec<BrokenItem> {
     [broken_messages(), broken_parts(), broken_calls()].concat()
 }
 
-/// A message of a user with other fields.
-fn user(more: &Value) -> Value {
+/// A message of the user with this field.
+fn user_with(name: &str, value: Value) -> Value {
     let mut item = message(&json!("a"));
-    for (name, value) in more.as_object().expect("an object") {
-        item[name] = value.clone();
-    }
+    item[name] = value;
     item
 }
 
-fn broken_messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+fn broken_messages() -> Vec<BrokenItem> {
     vec![
         ("a text for an item", json!("a"), "", "invalid_type"),
         ("null for an item", Value::Null, "", "invalid_type"),
@@ -243,80 +244,81 @@ fn broken_messages() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         (
             "an unknown role",
-            user(&json!({"role": "root"})),
+            user_with("role", json!("root")),
             ".role",
             "invalid_value",
         ),
         (
             "a number for a role",
-            user(&json!({"role": 7})),
+            user_with("role", json!(7)),
             ".role",
             "invalid_type",
         ),
         (
-            "no content",
-            user(&json!({"content": null})),
-            ".content",
-            "missing_required_parameter",
-        ),
-        (
-            "a number for content",
-            user(&json!({"content": 1})),
-            ".content",
-            "invalid_type",
-        ),
-        (
             "an unknown field",
-            user(&json!({"color": "red"})),
+            user_with("color", json!("red")),
             ".color",
             "unknown_parameter",
         ),
         (
             "an unknown status",
-            user(&json!({"status": "done"})),
+            user_with("status", json!("done")),
             ".status",
             "invalid_value",
         ),
         (
             "a number for an id",
-            user(&json!({"id": 1})),
+            user_with("id", json!(1)),
             ".id",
             "invalid_type",
         ),
         (
             "a phase of a user",
-            user(&json!({"phase": "commentary"})),
+            user_with("phase", json!("commentary")),
             ".phase",
             "invalid_value",
         ),
     ]
 }
 
-fn broken_parts() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let part = |part: Value| user(&json!({"content": [part]}));
-    let image = |url: &str| part(json!({"type": "input_image", "image_url": url}));
+/// Messages with content that is refused.
+fn broken_parts() -> Vec<BrokenItem> {
+    let text = |text: Value| message(&json!([{"type": "input_text", "text": text}]));
+    let image = |url: &str| message(&json!([{"type": "input_image", "image_url": url}]));
     vec![
         (
+            "no content",
+            user_with("content", Value::Null),
+            ".content",
+            "missing_required_parameter",
+        ),
+        (
+            "a number for content",
+            user_with("content", json!(1)),
+            ".content",
+            "invalid_type",
+        ),
+        (
             "a number for a part",
-            user(&json!({"content": [1]})),
+            user_with("content", json!([1])),
             ".content[0]",
             "invalid_type",
         ),
         (
             "a part without a type",
-            user(&json!({"content": [{}]})),
+            user_with("content", json!([{}])),
             ".content[0].type",
             "missing_required_parameter",
         ),
         (
             "an unknown part",
-            user(&json!({"content": [{"type": "smell"}]})),
+            user_with("content", json!([{"type": "smell"}])),
             ".content[0].type",
             "invalid_value",
         ),
         (
             "a number for a text",
-            part(json!({"type": "input_text", "text": 1})),
+            text(json!(1)),
             ".content[0].text",
             "invalid_type",
         ),
@@ -335,67 +337,71 @@ fn broken_parts() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     ]
 }
 
-/// Calls, outputs and compactions.
-fn broken_calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
-    let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
-    let with = |item: &Value, name: &str, value: Value| {
-        let mut item = item.clone();
+/// Calls, their outputs, and compactions.
+fn broken_calls() -> Vec<BrokenItem> {
+    let call = |name: &str, value: Value| {
+        let mut item =
+            json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
         item[name] = value;
         item
     };
-    let output = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+    let output = |name: &str, value: Value| {
+        let mut item = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+        item[name] = value;
+        item
+    };
     vec![
         (
             "a call without a name",
-            with(&call, "name", Value::Null),
+            call("name", Value::Null),
             ".name",
             "missing_required_parameter",
         ),
         (
             "a call without an id",
-            with(&call, "call_id", Value::Null),
+            call("call_id", Value::Null),
             ".call_id",
             "missing_required_parameter",
         ),
         (
             "a list for arguments",
-            with(&call, "arguments", json!([])),
+            call("arguments", json!([])),
             ".arguments",
             "invalid_type",
         ),
         (
             "an empty id of a call",
-            with(&call, "call_id", json!("")),
+            call("call_id", json!("")),
             "",
             "invalid_value",
         ),
         (
             "NUL in an id of a call",
-            with(&call, "call_id", json!("\0")),
+            call("call_id", json!("\0")),
             "",
             "invalid_value",
         ),
         (
             "a long id of a call",
-            with(&call, "call_id", json!("x".repeat(129))),
+            call("call_id", json!("x".repeat(129))),
             "",
             "limit_exceeded",
         ),
         (
             "a number for an output",
-            with(&output, "output", json!(1)),
+            output("output", json!(1)),
             ".output",
             "invalid_type",
         ),
         (
             "no output",
-            with(&output, "output", Value::Null),
+            output("output", Value::Null),
             ".output",
             "missing_required_parameter",
         ),
         (
             "a text for is_error",
-            with(&output, "is_error", json!("yes")),
+            output("is_error", json!("yes")),
             ".is_error",
             "invalid_type",
         ),

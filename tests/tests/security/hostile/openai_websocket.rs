@@ -64,13 +64,13 @@ const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSoc
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
-        length @ 0..=125 => bytes.push(MASKED + length as u8),
+        length @ 0..=125 => bytes.push(MASKED | length as u8),
         length @ 126..=0xffff => {
-            bytes.push(MASKED + 126);
+            bytes.push(MASKED | 0x7e);
             bytes.extend((length as u16).to_be_bytes());
         }
         length => {
-            bytes.push(MASKED + 127);
+            bytes.push(MASKED | 0x7f);
             bytes.extend((length as u64).to_be_bytes());
         }
     }
@@ -82,7 +82,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 /// Bytes that break the protocol of WebSockets.
 fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
     let length = |first: u8, length: u64| {
-        let mut bytes = vec![first, MASKED + 127];
+        let mut bytes = vec![first, MASKED | 0x7f];
         bytes.extend(length.to_be_bytes());
         bytes.extend([0; 4]);
         bytes
@@ -229,8 +229,8 @@ async fn assert_completes(socket: &mut Socket) {
     }
 }
 
-/// Texts that are refused, with the status, the parameter at fault and the code.
-fn refused_texts() -> Vec<(String, u16, &'static str, &'static str)> {
+/// Texts of frames that are no create that is answered; status, parameter and code of the refusal.
+fn refused_frames() -> Vec<(String, u16, &'static str, &'static str)> {
     let with = |name: &str, value: Value| {
         let mut body = create("a");
         body[name] = value;
@@ -328,7 +328,7 @@ async fn a_frame_that_is_no_create_is_refused_once_and_the_connection_goes_on() 
     let app = TestApp::with_scripted_model(&model).await;
     app.conversation().await.turns(1).await;
     let mut socket = connect(&app).await;
-    for (text, status, param, code) in refused_texts() {
+    for (text, status, param, code) in refused_frames() {
         let what: String = text.chars().take(80).collect();
         socket.send(Message::text(text)).await.expect("is sent");
         let frame = next(&mut socket).await;

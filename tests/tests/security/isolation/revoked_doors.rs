@@ -95,7 +95,8 @@ async fn open_websockets_end_when_their_key_is_revoked() {
         let is_complete = |frame: &Value| frame["type"] == "response.completed";
         assert!(!frames.iter().any(is_complete), "{what}: {frames:?}");
     }
-    model.wait_for_closed_calls(1).await;
+    let closed = tokio::time::timeout(REVOKED_WITHIN, model.wait_for_closed_calls(1));
+    closed.await.expect("the turn ends, too");
     // A connection of another key goes on.
     gate.open_for_ever();
     valid.send(create()).await.expect("is sent");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anneal_core::limits::FOCUS_BYTES;
 use anneal_proto::v1 as pb;
 use axum::{extract::State, response::Response};
+use prost::Message as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -25,6 +26,7 @@ use crate::{
             sealing,
         },
     },
+    limits::cpu_pool,
     usecases::unstored_summary::{SummaryCost, SummaryRequest},
     verbs::Rpc,
 };
@@ -55,7 +57,12 @@ pub(super) async fn compact(
     let input = body.remove("input").filter(|input| !input.is_null());
     let mut fields = Fields::of_object(&body, "");
     let body = CompactBody::parse(&mut fields, input)?;
-    let window = Window::of(load_messages(&state, &http_caller, &body).await?);
+    let messages = load_messages(&state, &http_caller, &body).await?;
+    let bytes = messages.iter().map(pb::NewMessage::encoded_len).sum();
+    let is_long = cpu_pool::is_long(bytes, messages.len());
+    let (cpu, tenant) = (&state.services.state.cpu, http_caller.caller.tenant());
+    let make_window = move || Window::of(messages);
+    let window = cpu.run_if(is_long, tenant, make_window).await?;
     if window.is_empty() {
         let message = "must hold at least one item.";
         return Err(ApiError::invalid("input", Some("empty_array"), message));
@@ -75,14 +82,18 @@ pub(super) async fn compact(
     let created_by = summary.summarizer.unwrap_or_default();
     let key = sealing::read_key(&http_caller).await?;
     let compaction = Compaction::seal(summary.text, created_by, &key);
-    let shown = json!({
-        "id": response_id(Uuid::new_v4()),
-        "object": "response.compaction",
-        "created_at": responses::now(),
-        "output": window::show(&window.kept, &compaction),
-        "usage": usage(summary.cost),
-    });
-    Ok(with_ignored(json::response(&shown), &body.ignored))
+    let kept = window.kept;
+    let show = move || {
+        json::response(&json!({
+            "id": response_id(Uuid::new_v4()),
+            "object": "response.compaction",
+            "created_at": responses::now(),
+            "output": window::show(&kept, &compaction),
+            "usage": usage(summary.cost),
+        }))
+    };
+    let response = cpu.run_if(is_long, tenant, show).await?;
+    Ok(with_ignored(response, &body.ignored))
 }
 
 impl<'v> CompactBody<'v> {

@@ -2,8 +2,11 @@
 
 use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
-use anneal_core::caller::ConversationId;
-use anneal_proto::v1::{self as pb, response_format};
+use anneal_core::{caller::ConversationId, limits::SYSTEM_PROMPT_BYTES};
+use anneal_proto::{
+    convert::parse,
+    v1::{self as pb, response_format},
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -104,7 +107,7 @@ impl CreateBody {
         let mut read = Self {
             model: body.text("model")?.map(str::to_owned),
             input: input.map(Arc::new),
-            instructions: body.text("instructions")?.map(str::to_owned),
+            instructions: take_instructions(&mut body)?,
             origin: Origin::take(&mut body)?,
             background: body.flag("background")?.unwrap_or(false),
             store: body.flag("store")?.unwrap_or(true),
@@ -156,6 +159,13 @@ impl CreateBody {
         }
         Ok(())
     }
+}
+
+/// Takes the instructions, which are a system prompt.
+fn take_instructions(body: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
+    let text = body.text("instructions")?;
+    let text = text.map(|text| parse::bounded_text("instructions", text, SYSTEM_PROMPT_BYTES));
+    Ok(text.transpose()?.map(str::to_owned))
 }
 
 /// Refuses the parameters that are known and not supported. Their default values are accepted.
@@ -437,7 +447,9 @@ impl Labels {
             prompt_cache_key: body
                 .short_text("prompt_cache_key", IDENTIFIER_CHARS)?
                 .map(str::to_owned),
-            user: body.text("user")?.map(str::to_owned),
+            user: body
+                .short_text("user", IDENTIFIER_CHARS)?
+                .map(str::to_owned),
         })
     }
 }

@@ -112,29 +112,29 @@ async fn load_item(
     }
 }
 
+/// Refuses an input that does not end with a message of the user or of a tool.
+pub(super) fn check_last(messages: &[pb::NewMessage]) -> Result<(), ApiError> {
+    let (code, message) = match messages.last().map(pb::NewMessage::role) {
+        Some(pb::Role::User | pb::Role::Tool) => return Ok(()),
+        Some(_) => (
+            "invalid_value",
+            "The last item of 'input' must be a message of the user or the output of a function \
+             call: the model answers it.",
+        ),
+        None => (
+            "empty_array",
+            "Invalid 'input': empty array. Expected an array with at least one item.",
+        ),
+    };
+    Err(ApiError::invalid("input", Some(code), message))
+}
+
 /// Splits the input into what is stored before the turn, and what the turn answers: the last
 /// messages of the user, of tools and of the system, which end with one of the user or of a tool.
 pub(super) fn split(
     mut messages: Vec<pb::NewMessage>,
 ) -> Result<(Vec<pb::NewMessage>, Vec<pb::NewMessage>), ApiError> {
-    match messages.last().map(pb::NewMessage::role) {
-        Some(pb::Role::User | pb::Role::Tool) => {}
-        Some(_) => {
-            return Err(ApiError::invalid(
-                "input",
-                Some("invalid_value"),
-                "The last item of 'input' must be a message of the user or the output of a \
-                 function call: the model answers it.",
-            ));
-        }
-        None => {
-            return Err(ApiError::invalid(
-                "input",
-                Some("empty_array"),
-                "Invalid 'input': empty array. Expected an array with at least one item.",
-            ));
-        }
-    }
+    check_last(&messages)?;
     let answered = messages
         .iter()
         .rev()

@@ -61,12 +61,6 @@ pub(super) async fn count_input_tokens(
 ) -> Result<Response, ApiError> {
     let body = Value::Object(body);
     let body = body_values::run_on(&http_caller, body, CreateBody::parse).await??;
-    let settings = state.services.state.settings.get();
-    if let Some(name) = &body.model
-        && settings.models.models.find(name).is_none()
-    {
-        return Err(Failure::model_not_configured(name.clone()).into());
-    }
     check_model(&state, &body)?;
     let messages = match body.input() {
         Ok(input) => input::read(&http_caller, input).await?,

@@ -58,9 +58,9 @@ pub(in crate::http) struct RunningResponse {
 /// For whom events are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReaderRole {
-    /// For a client, which gets each event.
+    /// For a client that gets them as they come.
     Client,
-    /// For a client, which gets the response object alone.
+    /// For a client that gets the whole response at its end.
     Collector,
     /// To store what becomes of the response.
     Recorder,

@@ -42,8 +42,7 @@ pub(super) async fn begin(
     earlier: Option<&UnstoredHistory>,
 ) -> Result<RunningResponse, ApiError> {
     let new = input::read(caller, body.input()?).await?;
-    // Only the last messages are answered, but the model gets all.
-    input::split(new.clone())?;
+    input::check_last(&new)?;
     let mut messages = match earlier.filter(|_| continues(body, earlier)) {
         Some(earlier) => earlier.messages.clone(),
         None => load_previous(state, caller, body).await?,
