@@ -9,7 +9,9 @@
 //! - `pages`: every page, with a conversation that fills it.
 //! - `speed`: how fast pages are drawn, and what they weigh.
 //! - `talking`: answers come, are stopped and made anew; two windows agree.
+//! - `what_if`: controls change the context that would be sent, and the policy.
 //! - `without_javascript`: the essentials without scripts.
+//! - `xray`: what a context holds, and why.
 
 mod accessibility;
 mod conversations;
@@ -20,4 +22,6 @@ mod operations;
 mod pages;
 mod speed;
 mod talking;
+mod what_if;
 mod without_javascript;
+mod xray;
