@@ -153,9 +153,11 @@ fn parse(line: &str) -> Option<(&'static str, &str, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
-    fn values<'a>(samples: &'a Samples, name: &str, label: &str) -> Vec<Option<f64>> {
+    fn values(samples: &Samples, name: &str, label: &str) -> Vec<Option<f64>> {
         let found = samples
             .series
             .iter()
@@ -192,9 +194,11 @@ mod tests {
         let kept = values(&samples, "anneal_watchers", "");
         assert_eq!(kept.len(), SAMPLES);
         assert_eq!(kept[0], Some(5.0));
-        let many: String = (0..100)
-            .map(|code| format!("anneal_rpc_server_duration_seconds_count{{code=\"{code}\"}} 1\n"))
-            .collect();
+        let mut many = String::new();
+        for code in 0..100 {
+            let name = "anneal_rpc_server_duration_seconds_count";
+            writeln!(many, "{name}{{code=\"{code}\"}} 1").expect("a string takes all");
+        }
         samples.add(&many);
         assert_eq!(samples.series.len(), MAX_SERIES);
         assert!(

@@ -1,7 +1,7 @@
 -- The question of the turn with request id $3 or, if that is null, of the turn that is under way in
 -- the conversation: the first message of the append that stored it, or the last message of a stored
 -- question that is answered anew. Both are null while neither is stored.
-with asked as (
+with asked as materialized (
     select coalesce(
         $3::text,
         (

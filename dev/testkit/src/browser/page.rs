@@ -2,7 +2,10 @@
 //! until the element is there.
 
 use serde_json::{Value, json};
-use thirtyfour::{By, Key, TypingData, WebDriver, WebElement};
+use thirtyfour::{
+    By, Key, TypingData, WebDriver, WebElement,
+    error::{WebDriverErrorInner, WebDriverResult},
+};
 use tokio::sync::Mutex;
 
 use super::Look;
@@ -200,18 +203,33 @@ impl BrowserPage {
 
     /// Scrolls to the selector's first element and clicks it.
     pub async fn click(&self, css: &str) {
-        let element = self.find(css).await;
-        element.scroll_into_view().await.expect("it can be seen");
-        let clicked = element.click().await;
-        clicked.unwrap_or_else(|error| panic!("{css} cannot be clicked: {error}"));
+        self.act(css, async |element| {
+            element.scroll_into_view().await?;
+            element.click().await
+        })
+        .await;
     }
 
     /// Replaces what stands in a field, as a person types.
     pub async fn write(&self, css: &str, text: &str) {
-        let element = self.find(css).await;
-        element.clear().await.expect("it is a field");
-        let written = element.send_keys(text).await;
-        written.unwrap_or_else(|error| panic!("{css} cannot be written: {error}"));
+        self.act(css, async |element| {
+            element.clear().await?;
+            element.send_keys(text).await
+        })
+        .await;
+    }
+
+    /// Does something with the selector's first element. If the page replaces the element meanwhile,
+    /// does it with the new one.
+    async fn act(&self, css: &str, action: impl AsyncFn(&WebElement) -> WebDriverResult<()>) {
+        loop {
+            let element = self.find(css).await;
+            match action(&element).await {
+                Ok(()) => return,
+                Err(error) if matches!(*error, WebDriverErrorInner::StaleElementReference(_)) => {}
+                Err(error) => panic!("{css} cannot be used: {error}"),
+            }
+        }
     }
 
     /// Presses keys in the selector's first element: a [`Key`], or [`TypingData`] of several.

@@ -166,10 +166,8 @@ async fn runs_cover_every_message_once_and_sum_the_tokens_of_those_that_stand() 
             assert_eq!(run.withdrawn_messages, length - tokens.len() as i64);
             let most = tokens.iter().map(|it| it.0).max().unwrap_or(0);
             assert_eq!(run.largest_tokens, most);
-            let largest = tokens
-                .iter()
-                .any(|it| *it == (most, run.largest_message_id));
-            assert!(largest || run.largest_message_id == 0, "{run:?}");
+            let is_largest = tokens.contains(&(most, run.largest_message_id));
+            assert!(is_largest || run.largest_message_id == 0, "{run:?}");
         }
     }
     let beyond = runs(&conversation, (11, 0), 5).await.expect("lists");

@@ -86,7 +86,9 @@ async fn earlier_messages_are_on_pages_of_their_own() {
 async fn a_long_message_is_cut_and_read_piece_by_piece() {
     let (_model, app) = app().await;
     let conversation = app.conversation().await;
-    let text: String = (0..20_000).map(|n| format!("世 {n}\n")).collect();
+    let text: String = (0..20_000)
+        .flat_map(|n| ["世 ".to_owned(), n.to_string(), "\n".to_owned()])
+        .collect();
     conversation.turn("Show me.", &text).await;
     let mut browser = app.page_client();
     let path = format!("/conversations/{}", conversation.id);

@@ -81,7 +81,6 @@ pub(crate) fn request(
 /// is a body that would be accepted.
 pub(crate) fn broken_bodies(path: &str, valid: &Value) -> Vec<DoorCase> {
     let valid = valid.to_string();
-    let no_object = || refused("body", "invalid_type");
     let no_json = || Expected::Error(400, String::new(), "invalid_json");
     let no_object = || refused("body", "invalid_type");
     let unsupported = || Expected::Error(415, String::new(), "");

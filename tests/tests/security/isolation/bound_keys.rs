@@ -263,19 +263,19 @@ async fn calls_that_concern_more_than_a_key_is_bound_to_are_refused() {
     }
 }
 
-fn scope(agent: &str, sender: &str, group: &str) -> Option<pb::SessionScope> {
-    Some(pb::SessionScope {
+fn scope(agent: &str, sender: &str, group: &str) -> pb::SessionScope {
+    pb::SessionScope {
         agent_id: agent.into(),
         channel: "c".into(),
         sender_id: sender.into(),
         group_id: group.into(),
         ..Default::default()
-    })
+    }
 }
 
-fn resolve(scope: Option<pb::SessionScope>) -> pb::ResolveSessionRequest {
+fn resolve(scope: pb::SessionScope) -> pb::ResolveSessionRequest {
     pb::ResolveSessionRequest {
-        scope,
+        scope: Some(scope),
         ..Default::default()
     }
 }
@@ -312,7 +312,7 @@ async fn what_a_bound_user_creates_is_that_users() {
     let conversation = session.conversation.expect("there is one");
     assert_eq!(conversation.user_id, "anna");
     let rotate = |scope| pb::RotateSessionRequest {
-        scope,
+        scope: Some(scope),
         request_id: "r".into(),
         ..Default::default()
     };
@@ -382,7 +382,7 @@ async fn a_session_whose_conversation_is_foreign_is_missing() {
         .await;
     assert_refused(refused, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
     let rotate = pb::RotateSessionRequest {
-        scope: scope("a", "anna", ""),
+        scope: Some(scope("a", "anna", "")),
         ..Default::default()
     };
     let refused = caller.rotate_session(rotate).await;

@@ -50,7 +50,7 @@ pub(super) async fn create(
     } else if running.is_background() {
         json::response(&running.show_background().await?)
     } else {
-        json::response(&running.into_response_object().await?)
+        json::response(&Box::pin(running.into_response_object()).await?)
     };
     Ok(with_ignored(response, &ignored))
 }

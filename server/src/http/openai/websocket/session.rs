@@ -161,7 +161,7 @@ impl Session {
                 break end;
             }
             let served = match self.inbox.queue.pop_front() {
-                Some(frame) => self.serve_frame(&mut socket, frame).await,
+                Some(frame) => Box::pin(self.serve_frame(&mut socket, frame)).await,
                 None => self.wait_for_frame(&mut socket).await,
             };
             if let Err(end) = served {
