@@ -22,7 +22,7 @@ use tracing::{Instrument as _, warn};
 use super::{
     breaker_change::{BreakerChange, BreakerOwner, ModelFault},
     lease::ModelLease,
-    model_row::{ModelRow, lock_model_breaker},
+    model_row::{ModelRow, has_failures, lock_model_breaker},
 };
 use crate::{
     Store,
@@ -285,11 +285,18 @@ impl Store {
             .checkout(Scope::TenantAndQueue(lease.caller.tenant()))
             .await?;
         let mut tx = db.begin().await?;
-        // The lock makes this wait for an admission that is just storing the lease.
-        let model = lock_model_breaker(&mut tx, &lease.model).await?;
+        let is_booked_without_lease = *missing_lease == MissingLease::Lost;
+        let is_unlocked = is_booked_without_lease
+            && changes_no_breaker(&mut tx, lease, &call_outcome.verdict).await?;
+        let model = if is_unlocked {
+            // Admissions need not wait for the commit of this.
+            ModelRow::default()
+        } else {
+            // The lock makes this wait for an admission that is just storing the lease.
+            lock_model_breaker(&mut tx, &lease.model).await?
+        };
         failpoint!("call.settling");
         let mut changes = Vec::new();
-        let is_booked_without_lease = *missing_lease == MissingLease::Lost;
         if is_booked_without_lease || lease_exists(&mut tx, lease).await? {
             let Assessment {
                 failure,
@@ -372,6 +379,20 @@ impl Default for Assessment {
             opens_tenant_alone: false,
             opened: Vec::new(),
         }
+    }
+}
+
+/// Whether the outcome changes neither the model's breaker nor the tenant's. If another call fails
+/// at this moment, an answer counts as one before that failure.
+async fn changes_no_breaker(
+    db: &mut BoundedConnection,
+    lease: &ModelLease,
+    verdict: &Verdict,
+) -> Result<bool, StoreError> {
+    match verdict {
+        Verdict::Nothing | Verdict::FailsConversation(_) => Ok(true),
+        Verdict::Fails(_) => Ok(false),
+        Verdict::Answers => Ok(!has_failures(db, lease.caller.tenant(), &lease.model).await?),
     }
 }
 
