@@ -282,28 +282,27 @@ impl Store {
         let _permit = self.acquire_model_row_permit(lease.purpose).await?;
         let mut db = self
             .calls_pool(lease.purpose)
-            .checkout(Scope::TenantAndQueue(lease.caller.tenant()))
+            .checkout_transaction(Scope::TenantAndQueue(lease.caller.tenant()))
             .await?;
-        let mut tx = db.begin().await?;
         let is_booked_without_lease = *missing_lease == MissingLease::Lost;
         let is_unlocked = is_booked_without_lease
-            && changes_no_breaker(&mut tx, lease, &call_outcome.verdict).await?;
+            && changes_no_breaker(&mut db, lease, &call_outcome.verdict).await?;
         let model = if is_unlocked {
             // Admissions need not wait for the commit of this.
             ModelRow::default()
         } else {
             // The lock makes this wait for an admission that is just storing the lease.
-            lock_model_breaker(&mut tx, &lease.model).await?
+            lock_model_breaker(&mut db, &lease.model).await?
         };
         failpoint!("call.settling");
         let mut changes = Vec::new();
-        if is_booked_without_lease || lease_exists(&mut tx, lease).await? {
+        if is_booked_without_lease || lease_exists(&mut db, lease).await? {
             let Assessment {
                 failure,
                 opens_tenant_alone,
                 opened,
             } = match &call_outcome.verdict {
-                Verdict::Fails(fault) => assess_failure(&mut tx, lease, &model, fault).await?,
+                Verdict::Fails(fault) => assess_failure(&mut db, lease, &model, fault).await?,
                 _ => Assessment::default(),
             };
             changes = opened;
@@ -329,7 +328,7 @@ impl Store {
                 call_outcome.failed_calls,
                 opens_tenant_alone,
             )
-            .fetch_optional(&mut *tx)
+            .fetch_optional(&mut *db)
             .await?;
             if let (Verdict::Answers, Some(open_for)) =
                 (&call_outcome.verdict, model.cause.opened_ago)
@@ -338,18 +337,17 @@ impl Store {
             }
             if let Some(open_for) = closed_tenant.and_then(|row| elapsed(Some(row.opened_seconds)))
             {
-                let owner = find_tenant_owner(&mut tx, lease).await?;
+                let owner = find_tenant_owner(&mut db, lease).await?;
                 changes.push(BreakerChange::closed(owner, open_for));
             }
         }
         // Even if the commit fails, it may have happened. So at the next try a missing lease means
         // that the call is settled already.
         *missing_lease = MissingLease::Settled;
-        tx.commit().await?;
+        db.commit().await?;
         for change in &changes {
             change.log(lease);
         }
-        db.release().await?;
         failpoint!("call.settled");
         Ok(())
     }
