@@ -473,14 +473,15 @@ const fn breaker_state(breaker: &Breaker) -> BreakerState {
     }
 }
 
+/// Whether the lease is there. Waits for an earlier try that is just deleting it.
 async fn lease_exists(db: &mut BoundedConnection, lease: &ModelLease) -> Result<bool, StoreError> {
-    let is_there = sqlx::query_scalar!(
-        r#"select exists (
-               select from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3
-           ) as "is_there!""#,
+    let found = sqlx::query_scalar!(
+        "select lease from ai_model_lease
+         where tenant_id = $1 and conversation_id = $2 and lease = $3
+         for update",
         lease.caller.tenant().0,
         lease.conversation.0,
         lease.lease,
     );
-    Ok(is_there.fetch_one(db).await?)
+    Ok(found.fetch_optional(db).await?.is_some())
 }
