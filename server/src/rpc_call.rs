@@ -65,6 +65,10 @@ impl Deadlines {
 #[derive(Clone)]
 pub(crate) struct HttpRoute(pub(crate) String);
 
+/// An extension of a turn's request: its request id was made for it, so no earlier call has it.
+#[derive(Clone, Copy)]
+pub(crate) struct NewRequestId;
+
 /// One RPC under way.
 pub(crate) struct RpcCall {
     rpc: &'static Rpc,

@@ -7,7 +7,7 @@
 --   model's own ($8);
 -- - the conversation's breaker, if it has opened before and the call is for a summary ($11). Other
 --   calls are admitted whatever that breaker says, and do not change it.
--- Of the model's own breaker, only updated_ts changes: the time of the last admission.
+-- The model's own breaker does not change.
 -- Stores no lease if there is no such conversation, unless the turn is not stored. The lock keeps the
 -- conversation from being deleted meanwhile, which would leave the lease behind.
 with conversation as (
@@ -15,9 +15,6 @@ with conversation as (
     where tenant_id = $1
       and conversation_id = $2
     for key share
-), model_breaker as (
-    update ai_model_breaker set updated_ts = now()
-    where model = $4
 ), tenant_breaker as (
     insert into ai_tenant_breaker (tenant_id, model, open_until_ts)
     select $1, $4, now() + $7::double precision * interval '1 second'

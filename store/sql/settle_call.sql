@@ -1,5 +1,5 @@
 -- Settles a call: deletes its lease, books its cost and updates the breakers. The caller has locked
--- the model's row.
+-- the model's row, unless the call changes no breaker of the model and of the tenant.
 -- - $4: the model. $5, $6: input and output tokens. $13: the number of provider calls that were
 --   made. $18: how many of them failed.
 -- - $7: whether it was for a summary. Other calls do not change the conversation's breaker.

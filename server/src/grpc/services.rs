@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     grpc::{encoded_response, rpc},
-    rpc_call::RpcCall,
+    rpc_call::{NewRequestId, RpcCall},
     state::ServerState,
     usecases::{
         chat_turn,
@@ -334,7 +334,8 @@ impl ChatService for GrpcServices {
         request: Request<pb::ChatRequest>,
     ) -> Result<Response<Self::ChatStream>, Status> {
         let call = RpcCall::begin_turn(&self.state, const { Rpc::named("chat") }, &request)?;
-        rpc::chat::chat(&self.state, call, request.into_inner()).await
+        let new_id = request.extensions().get::<NewRequestId>().copied();
+        rpc::chat::chat(&self.state, call, request.into_inner(), new_id).await
     }
 
     async fn cancel_turn(

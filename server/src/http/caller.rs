@@ -16,7 +16,7 @@ use crate::{
     failure::Failure,
     grpc::services::GrpcServices,
     identity::Identity,
-    rpc_call::HttpRoute,
+    rpc_call::{HttpRoute, NewRequestId},
     traffic::RequestMemory,
     verbs::Rpc,
 };
@@ -47,6 +47,13 @@ impl HttpCaller {
     pub(super) fn with_memory(&self, memory: RequestMemory) -> Self {
         let mut caller = self.clone();
         caller.extensions.insert(memory);
+        caller
+    }
+
+    /// The same caller, for a turn whose request id was made for it.
+    pub(super) fn with_new_request_id(&self) -> Self {
+        let mut caller = self.clone();
+        caller.extensions.insert(NewRequestId);
         caller
     }
 

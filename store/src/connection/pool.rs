@@ -119,7 +119,26 @@ impl Pool {
         &self,
         scope: impl Into<Scope>,
     ) -> Result<PooledConnection, StoreError> {
-        let scope = scope.into();
+        self.begin_at("repeatable read read only", scope.into())
+            .await
+    }
+
+    /// Takes a connection as [`Self::checkout`] does, and begins a transaction, which
+    /// [`PooledConnection::commit`] ends. The scope is the transaction's: a scope that differs from
+    /// that of the connection's other uses costs no statement.
+    pub(crate) async fn checkout_transaction(
+        &self,
+        scope: impl Into<Scope>,
+    ) -> Result<PooledConnection, StoreError> {
+        self.begin_at("read committed", scope.into()).await
+    }
+
+    /// Takes a connection, and begins a transaction of this isolation level and scope on it.
+    async fn begin_at(
+        &self,
+        isolation_level: &str,
+        scope: Scope,
+    ) -> Result<PooledConnection, StoreError> {
         let UnscopedConnection {
             object,
             deadline,
@@ -134,7 +153,7 @@ impl Pool {
         let scope_statement = scope.statement(SettingLifetime::Transaction);
         connection
             .begin_with(format!(
-                "begin isolation level repeatable read read only{preamble}; {scope_statement}"
+                "begin isolation level {isolation_level}{preamble}; {scope_statement}"
             ))
             .await?;
         Ok(connection)

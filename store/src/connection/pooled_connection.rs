@@ -81,6 +81,13 @@ impl PooledConnection {
         self.return_to_pool()
     }
 
+    /// Commits the transaction that the whole use is, and returns the connection to its pool. Every
+    /// statement of the transaction has succeeded.
+    pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
+        self.session().connection.commit().await?;
+        self.return_to_pool()
+    }
+
     /// Returns the connection to its pool, and frees the buffers' memory that a large row needed.
     /// Fails after the deadline, because a statement may still be running.
     fn return_to_pool(&mut self) -> Result<(), StoreError> {

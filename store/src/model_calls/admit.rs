@@ -62,17 +62,19 @@ impl Store {
         let _permit = self.acquire_model_row_permit(ask.purpose).await?;
         let mut db = self
             .calls_pool(ask.purpose)
-            .checkout(Scope::TenantAndQueue(caller.tenant()))
+            .checkout_transaction(Scope::TenantAndQueue(caller.tenant()))
             .await?;
         let mut settle_on_drop = SettleOnDrop::new(self, None);
         let outcome = match try_admit(&mut db, caller, ask, &mut settle_on_drop).await {
+            Ok(Ok(lease)) => db.commit().await.map(|()| Ok(lease)),
+            Ok(Err(refusal)) => db.roll_back().await.map(|()| Err(refusal)),
             // A turn of the same conversation with another model was admitted meanwhile.
             Err(StoreError::Database(error))
                 if violated(error.error()) == Some("ai_model_lease_turn_unique") =>
             {
                 db.roll_back().await.map(|()| Err(AdmissionRefusal::Turn))
             }
-            admitted => db.settle(admitted).await,
+            Err(error) => db.settle(Err(error)).await,
         };
         failpoint!("call.admitted");
         if outcome.is_ok() {
@@ -82,14 +84,14 @@ impl Store {
     }
 }
 
+/// Admits a call in the open transaction of `db`.
 async fn try_admit(
     db: &mut BoundedConnection,
     caller: Caller,
     ask: &CallAsk<'_>,
     settle_on_drop: &mut SettleOnDrop<'_>,
 ) -> Result<Result<ModelLease, AdmissionRefusal>, StoreError> {
-    let mut tx = db.begin().await?;
-    let model = lock_model_breaker(&mut tx, ask.model).await?;
+    let model = lock_model_breaker(db, ask.model).await?;
     if ask.limits.tokens_per_day.is_some() {
         // Locked so that concurrent calls of one tenant to two models cannot both take the last
         // tokens of the day.
@@ -97,7 +99,7 @@ async fn try_admit(
             "select tenant_id from tenant where tenant_id = $1 for no key update",
             caller.tenant().0
         )
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut *db)
         .await?;
     }
     let stop = match ask.replaces {
@@ -105,18 +107,17 @@ async fn try_admit(
         Some(replaced) => {
             if ask.is_stored {
                 // A conversation is locked before the lease of a turn (`conversations/lock.rs`).
-                keep_conversation(&mut tx, caller, replaced.conversation).await?;
+                keep_conversation(db, caller, replaced.conversation).await?;
             }
-            end_replaced_lease(&mut tx, caller, replaced).await?
+            end_replaced_lease(db, caller, replaced).await?
         }
     };
-    let (state, tenant_cause) = read_state(&mut tx, caller, ask).await?;
+    let (state, tenant_cause) = read_state(db, caller, ask).await?;
     let state = AdmissionState {
         model: model.breaker,
         ..state
     };
     if let Err(mut refusal) = admission::admit(&state, &ask.limits, ask.purpose, ask.tokens) {
-        tx.rollback().await?;
         if let AdmissionRefusal::Breaker { scope, cause, .. } = &mut refusal {
             match *scope {
                 "model" => *cause = model.cause,
@@ -135,7 +136,7 @@ async fn try_admit(
         ask.model,
         caller.tenant().0,
     )
-    .execute(&mut *tx)
+    .execute(&mut *db)
     .await?;
     let lease = ModelLease {
         caller,
@@ -164,7 +165,7 @@ async fn try_admit(
         ask.purpose == CallPurpose::Summary,
         !ask.is_stored,
     )
-    .execute(&mut *tx)
+    .execute(&mut *db)
     .await?;
     if stored.rows_affected() == 0 {
         // The conversation was deleted after the state was read.
@@ -172,7 +173,6 @@ async fn try_admit(
     }
     failpoint!("call.put");
     settle_on_drop.arm(Settlement::for_unused_lease(&lease));
-    tx.commit().await?;
     Ok(Ok(lease))
 }
 

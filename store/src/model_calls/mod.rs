@@ -7,7 +7,8 @@
 //! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.
-//! - `model_row`: the lock of a model's row, under which calls are admitted and settled.
+//! - `model_row`: the lock of a model's row, under which calls are admitted, and settled if a
+//!   breaker changes.
 //! - `recorded`: the stored answer of an earlier turn, for a repeated request; whether the
 //!   conversation has continued since a question, or changed since an answer.
 //! - `usage_reports`: stores reported usage, and calibrates models with it and with the errors of

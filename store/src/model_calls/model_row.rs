@@ -1,9 +1,12 @@
-//! The lock of a model's row (`ai_model_breaker`), under which calls are admitted and settled, and
-//! how many calls may wait for it.
+//! The lock of a model's row (`ai_model_breaker`), under which calls are admitted, and settled if a
+//! breaker changes; and how many calls may wait for it.
 
 use std::time::Duration;
 
-use anneal_core::admission::{Breaker, BreakerCause, CallPurpose};
+use anneal_core::{
+    admission::{Breaker, BreakerCause, CallPurpose},
+    caller::TenantId,
+};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
@@ -72,7 +75,8 @@ impl Store {
     }
 }
 
-/// A model's row of `ai_model_breaker`.
+/// A model's row of `ai_model_breaker`. The default is the row of a model that has not failed.
+#[derive(Default)]
 pub(crate) struct ModelRow {
     pub(crate) breaker: Breaker,
     /// How many failures of the present series count against the model. Those of one tenant count
@@ -85,18 +89,51 @@ pub(crate) struct ModelRow {
     pub(crate) cause: BreakerCause,
 }
 
+/// Whether the model's breaker, or the tenant's for the model, counts a failure or is not closed.
+pub(super) async fn has_failures(
+    db: &mut BoundedConnection,
+    tenant: TenantId,
+    model: &str,
+) -> Result<bool, StoreError> {
+    let has_failures = sqlx::query_scalar!(
+        r#"select exists (
+               select from ai_model_breaker
+               where model = $2 and (failures > 0 or open_until_ts is not null)
+           ) or exists (
+               select from ai_tenant_breaker where tenant_id = $1 and model = $2
+           ) as "has_failures!""#,
+        tenant.0,
+        model,
+    );
+    Ok(has_failures.fetch_one(db).await?)
+}
+
 /// Locks the model's row and reads its breaker; inserts the row if the model has none. Because of
-/// the lock, calls of one model are admitted and settled one after another.
+/// the lock, calls of one model are admitted one after another, and so are settlements that change
+/// its breaker.
 pub(crate) async fn lock_model_breaker(
     db: &mut BoundedConnection,
     model: &str,
 ) -> Result<ModelRow, StoreError> {
-    sqlx::query!(
-        "insert into ai_model_breaker (model) values ($1) on conflict (model) do nothing",
-        model
-    )
-    .execute(&mut *db)
-    .await?;
+    loop {
+        if let Some(row) = find_and_lock(db, model).await? {
+            return Ok(row);
+        }
+        // Only the first call of a model comes here: rows are never deleted.
+        sqlx::query!(
+            "insert into ai_model_breaker (model) values ($1) on conflict (model) do nothing",
+            model
+        )
+        .execute(&mut *db)
+        .await?;
+    }
+}
+
+/// Locks the model's row and reads its breaker; None: the model has no row.
+async fn find_and_lock(
+    db: &mut BoundedConnection,
+    model: &str,
+) -> Result<Option<ModelRow>, StoreError> {
     let row = sqlx::query!(
         r#"select failures, evidence, series, coalesce(last_error, '') as "last_error!",
                extract(epoch from open_until_ts - now())::double precision as "open_seconds?",
@@ -105,16 +142,15 @@ pub(crate) async fn lock_model_breaker(
            from ai_model_breaker where model = $1 for update"#,
         model,
     )
-    .fetch_one(db)
+    .fetch_optional(db)
     .await?;
-    let evidence = row.evidence.unsigned_abs();
-    Ok(ModelRow {
+    Ok(row.map(|row| ModelRow {
         breaker: breaker(row.failures, row.open_seconds),
-        evidence,
+        evidence: row.evidence.unsigned_abs(),
         series: row.series,
         cause: BreakerCause {
             opened_ago: elapsed(row.opened_seconds),
             last_error: row.last_error,
         },
-    })
+    }))
 }

@@ -22,7 +22,7 @@ use tracing::{Instrument as _, warn};
 use super::{
     breaker_change::{BreakerChange, BreakerOwner, ModelFault},
     lease::ModelLease,
-    model_row::{ModelRow, lock_model_breaker},
+    model_row::{ModelRow, has_failures, lock_model_breaker},
 };
 use crate::{
     Store,
@@ -282,21 +282,27 @@ impl Store {
         let _permit = self.acquire_model_row_permit(lease.purpose).await?;
         let mut db = self
             .calls_pool(lease.purpose)
-            .checkout(Scope::TenantAndQueue(lease.caller.tenant()))
+            .checkout_transaction(Scope::TenantAndQueue(lease.caller.tenant()))
             .await?;
-        let mut tx = db.begin().await?;
-        // The lock makes this wait for an admission that is just storing the lease.
-        let model = lock_model_breaker(&mut tx, &lease.model).await?;
+        let is_booked_without_lease = *missing_lease == MissingLease::Lost;
+        let is_unlocked = is_booked_without_lease
+            && changes_no_breaker(&mut db, lease, &call_outcome.verdict).await?;
+        let model = if is_unlocked {
+            // Admissions need not wait for the commit of this.
+            ModelRow::default()
+        } else {
+            // The lock makes this wait for an admission that is just storing the lease.
+            lock_model_breaker(&mut db, &lease.model).await?
+        };
         failpoint!("call.settling");
         let mut changes = Vec::new();
-        let is_booked_without_lease = *missing_lease == MissingLease::Lost;
-        if is_booked_without_lease || lease_exists(&mut tx, lease).await? {
+        if is_booked_without_lease || lease_exists(&mut db, lease).await? {
             let Assessment {
                 failure,
                 opens_tenant_alone,
                 opened,
             } = match &call_outcome.verdict {
-                Verdict::Fails(fault) => assess_failure(&mut tx, lease, &model, fault).await?,
+                Verdict::Fails(fault) => assess_failure(&mut db, lease, &model, fault).await?,
                 _ => Assessment::default(),
             };
             changes = opened;
@@ -322,7 +328,7 @@ impl Store {
                 call_outcome.failed_calls,
                 opens_tenant_alone,
             )
-            .fetch_optional(&mut *tx)
+            .fetch_optional(&mut *db)
             .await?;
             if let (Verdict::Answers, Some(open_for)) =
                 (&call_outcome.verdict, model.cause.opened_ago)
@@ -331,18 +337,17 @@ impl Store {
             }
             if let Some(open_for) = closed_tenant.and_then(|row| elapsed(Some(row.opened_seconds)))
             {
-                let owner = find_tenant_owner(&mut tx, lease).await?;
+                let owner = find_tenant_owner(&mut db, lease).await?;
                 changes.push(BreakerChange::closed(owner, open_for));
             }
         }
         // Even if the commit fails, it may have happened. So at the next try a missing lease means
         // that the call is settled already.
         *missing_lease = MissingLease::Settled;
-        tx.commit().await?;
+        db.commit().await?;
         for change in &changes {
             change.log(lease);
         }
-        db.release().await?;
         failpoint!("call.settled");
         Ok(())
     }
@@ -372,6 +377,20 @@ impl Default for Assessment {
             opens_tenant_alone: false,
             opened: Vec::new(),
         }
+    }
+}
+
+/// Whether the outcome changes neither the model's breaker nor the tenant's. If another call fails
+/// at this moment, an answer counts as one before that failure.
+async fn changes_no_breaker(
+    db: &mut BoundedConnection,
+    lease: &ModelLease,
+    verdict: &Verdict,
+) -> Result<bool, StoreError> {
+    match verdict {
+        Verdict::Nothing | Verdict::FailsConversation(_) => Ok(true),
+        Verdict::Fails(_) => Ok(false),
+        Verdict::Answers => Ok(!has_failures(db, lease.caller.tenant(), &lease.model).await?),
     }
 }
 
@@ -454,14 +473,15 @@ const fn breaker_state(breaker: &Breaker) -> BreakerState {
     }
 }
 
+/// Whether the lease is there. Waits for an earlier try that is just deleting it.
 async fn lease_exists(db: &mut BoundedConnection, lease: &ModelLease) -> Result<bool, StoreError> {
-    let is_there = sqlx::query_scalar!(
-        r#"select exists (
-               select from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3
-           ) as "is_there!""#,
+    let found = sqlx::query_scalar!(
+        "select lease from ai_model_lease
+         where tenant_id = $1 and conversation_id = $2 and lease = $3
+         for update",
         lease.caller.tenant().0,
         lease.conversation.0,
         lease.lease,
     );
-    Ok(is_there.fetch_one(db).await?)
+    Ok(found.fetch_optional(db).await?.is_some())
 }

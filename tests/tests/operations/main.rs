@@ -44,6 +44,7 @@
 //! Query plans:
 //! - `plans`: frequent statements use indexes, also with plans that were made on empty tables. It
 //!   also has the constants and the function `explain` that the files below share.
+//! - `plans_appends`: an earlier append is found by its request id.
 //! - `plans_audit`: how many rows an audit reads.
 //! - `plans_changes`: how many rows are read to change messages.
 //! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
@@ -76,6 +77,7 @@ mod migration_crashes;
 mod mixed_versions;
 mod outage_log;
 mod plans;
+mod plans_appends;
 mod plans_audit;
 mod plans_changes;
 mod plans_context;

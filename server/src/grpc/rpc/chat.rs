@@ -20,17 +20,26 @@ use tracing::Instrument as _;
 use crate::{
     failure::Failure,
     limits::cpu_pool,
-    rpc_call::RpcCall,
+    rpc_call::{NewRequestId, RpcCall},
     state::ServerState,
     usecases::chat_turn::{self, Events, OnDisconnect, OnOverflow, TurnPrompt, TurnRequest},
 };
 
-/// Runs one turn: stores the prompt, calls a model, streams and stores its answer.
+/// Runs one turn: stores the prompt, calls a model, streams and stores its answer. With a new
+/// request id it is not looked for among the turns that have ended.
 pub(crate) async fn chat(
     state: &ServerState,
     call: RpcCall,
     ask: pb::ChatRequest,
+    new_id: Option<NewRequestId>,
 ) -> Result<Response<Events>, Status> {
+    let parse = move |ask: pb::ChatRequest| -> Result<TurnRequest, Failure> {
+        let turn = parse(ask)?;
+        Ok(TurnRequest {
+            is_repeatable: turn.is_repeatable && new_id.is_none(),
+            ..turn
+        })
+    };
     parse_and_begin(state, call, ask, parse).await
 }
 
@@ -47,7 +56,7 @@ async fn parse_and_begin(
     state: &ServerState,
     call: RpcCall,
     ask: pb::ChatRequest,
-    parse: fn(pb::ChatRequest) -> Result<TurnRequest, Failure>,
+    parse: impl FnOnce(pb::ChatRequest) -> Result<TurnRequest, Failure> + Send + 'static,
 ) -> Result<Response<Events>, Status> {
     let is_long = cpu_pool::is_long(ask.encoded_len(), 0);
     // A panic fails this call alone. Unwinding further would close the connection, and with it

@@ -155,8 +155,8 @@ impl TurnRun {
     }
 
     /// Has the call admitted. The call then holds the lease on the conversation's turn, and has
-    /// reserved the tokens that it may take. `replaces` is the lease of an earlier model's call,
-    /// which this call takes over.
+    /// reserved the tokens that it may take, if those of a day are limited. `replaces` is the lease
+    /// of an earlier model's call, which this call takes over.
     pub(super) async fn admit<'a>(
         &'a self,
         model: &'a Model,
@@ -164,7 +164,11 @@ impl TurnRun {
         source: QuestionSource<'_>,
         replaces: Option<&ModelLease>,
     ) -> Result<AdmittedCall<'a>, Failure> {
-        let tokens = self.estimate_reservation(model, setup, source).await?;
+        let tokens = match self.settings.models.tokens_per_day {
+            Some(_) => self.estimate_reservation(model, setup, source).await?,
+            // What running calls may use counts only against this limit.
+            None => Tokens::ZERO,
+        };
         let request_id = match source {
             QuestionSource::Conversation(_) => Some(self.turn.request_id.as_str()),
             QuestionSource::Request(_) => None,

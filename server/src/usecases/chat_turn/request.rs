@@ -23,7 +23,7 @@ pub(crate) struct TurnRequest {
     pub(crate) id: ConversationId,
     /// The caller's request id, or a random one.
     pub(crate) request_id: String,
-    /// Whether the caller gave the request id, so that it can repeat the turn.
+    /// Whether the caller gave the request id, so that this may repeat an earlier turn.
     pub(crate) is_repeatable: bool,
     pub(crate) prompt: TurnPrompt,
     /// The turn is refused unless this is the newest message. None: not checked.

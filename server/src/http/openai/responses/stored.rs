@@ -397,7 +397,7 @@ impl Beginning<'_> {
             };
             let closing = self.state.closing.clone();
             let turns = &self.state.running_turns;
-            turns.join_or_start(self.caller.clone(), turn_request, closing)
+            turns.join_or_start(self.caller.with_new_request_id(), turn_request, closing)
         };
         let (mut reader, recorder) = (join(), join());
         reader.wait_for_start().await?;
