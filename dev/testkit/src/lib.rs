@@ -101,7 +101,7 @@ mod watchdog;
 pub use anneal_process::{AnnealBinary, CommandOutput, Folder, OwnPostgres, Process};
 pub use answer_fields::answer_fields;
 pub use append_chats::AppendedChat;
-pub use browser::{Browser, BrowserPage, Look};
+pub use browser::{Browser, BrowserPage, Look, key};
 pub use canary::{Canary, content_digests, dump_database};
 pub use chat_turns::{TurnOutcome, TurnRequest, read_until_text};
 pub use credentials::{AuthorizedChannel, authorized_channel, make_key};
@@ -161,5 +161,3 @@ pub use anneal_transcripts::{
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;
-/// Keys of the keyboard, for [`BrowserPage::press`].
-pub use thirtyfour::{Key, TypingData};

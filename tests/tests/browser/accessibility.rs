@@ -1,7 +1,7 @@
 //! Every page is for everybody: axe-core finds no violation of WCAG, levels A and AA, in light and
 //! dark, narrow and wide, with everything unfolded; and the keyboard reaches every control.
 
-use anneal_testkit::{Browser, BrowserPage, Key, Look};
+use anneal_testkit::{Browser, BrowserPage, Look, key};
 
 use crate::pages::{create_full_conversation, paths, start_app_with_keys, start_open_app};
 
@@ -52,7 +52,7 @@ async fn axe_finds_no_violation_where_a_person_signs_in_or_asks_for_help() {
         let page = browser.open(&app, "/sign-in", look).await;
         page.assert_accessible().await;
         page.write("[name=credential]", "nobody has this key").await;
-        page.press("[name=credential]", Key::Enter).await;
+        page.press("[name=credential]", key::ENTER).await;
         page.wait_for(".notice.refused").await;
         page.assert_accessible().await;
         page.run("document.activeElement.blur()").await;
@@ -78,7 +78,7 @@ async fn the_keyboard_reaches_every_control_of_every_page() {
         let count = controls.as_array().expect("a list").len();
         assert!(count > 2, "{path} has {count} controls");
         for _ in 0..count + 20 {
-            page.press_key(Key::Tab).await;
+            page.press_key(key::TAB).await;
             if page.run(MARK_FOCUSED).await == true {
                 break;
             }

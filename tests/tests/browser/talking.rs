@@ -1,6 +1,6 @@
 //! A person talks: the answer comes word by word, is stopped, made anew, and two windows agree.
 
-use anneal_testkit::{Browser, BrowserPage, Gate, Look, Say, Script, ScriptedModel, TestApp};
+use anneal_testkit::{Browser, BrowserPage, Gate, Look, Say, Script, ScriptedModel, TestApp, key};
 
 /// A model whose answers come word by word, as the gate opens. The first piece is the role alone.
 async fn gated_model() -> (Gate, ScriptedModel) {
@@ -47,7 +47,8 @@ async fn an_answer_streams_is_loaded_again_in_the_middle_and_goes_on() {
             .await;
         assert_eq!(page.count("[data-message]").await, 2);
         page.write("#composer textarea", "And more?").await;
-        page.press("#composer textarea", "\u{e009}\u{e007}").await;
+        page.press("#composer textarea", &[key::CONTROL, key::ENTER].concat())
+            .await;
         page.wait_for_text("[data-message='4'] strong", "number 2")
             .await;
         page.click("[data-message='4'] [action$='/regenerate'] button")
@@ -75,7 +76,7 @@ async fn an_answer_is_stopped_with_a_key() {
     begin(&page, "Tell me.").await;
     gate.open(2);
     page.wait_for_text("#live", "One").await;
-    page.press_key("\u{e00c}").await;
+    page.press_key(key::ESCAPE).await;
     page.wait_for_text("[data-message='2']", "stopped").await;
     page.wait_for("#composer").await;
 }

@@ -1,7 +1,7 @@
 //! The X-ray as a person uses it: messages open beside their summaries, the strip follows the keys,
 //! the scrubber shows earlier contexts, and dead jobs run again.
 
-use anneal_testkit::{Browser, Look};
+use anneal_testkit::{Browser, Look, key};
 
 use crate::pages::{create_full_conversation, kill_job, start_open_app};
 
@@ -19,7 +19,7 @@ async fn a_person_looks_into_a_context() {
         let page = browser.open(&app, &path, look).await;
         // The eras come by themselves.
         page.wait_for("[data-era]").await;
-        page.press("a[data-run][tabindex=\"0\"]", "\u{e010}").await;
+        page.press("a[data-run][tabindex=\"0\"]", key::END).await;
         page.wait_until(
             "the end of the strip has the focus",
             "document.activeElement === [...document.querySelectorAll('[data-strip] a')].at(-1)",
@@ -31,7 +31,7 @@ async fn a_person_looks_into_a_context() {
             "Number(document.querySelector('[data-strip]').getAttribute('viewBox').split(' ')[2]) < 1000",
         )
         .await;
-        page.press_key("\u{e007}").await;
+        page.press_key(key::ENTER).await;
         page.wait_for("#detail [data-original]").await;
         page.run("const n = document.querySelector('#scrub [name=number]'); n.value = 2; n.dispatchEvent(new Event('input'))")
             .await;

@@ -2,15 +2,21 @@
 //!
 //! - `driver`: the process of ChromeDriver, which starts Chromium.
 //! - `page`: what a person does with a page, and reads on it.
+//! - `command`: commands that are Chromium's own.
+//! - `key`: keys that write no character.
 //! - `network`: which addresses the page has asked, and which errors the browser has reported.
 //! - `axe`: looks for violations of the accessibility guidelines.
 
 mod axe;
+mod command;
 mod driver;
+pub mod key;
 mod network;
 mod page;
 
-use thirtyfour::{Capabilities, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver};
+use fantoccini::{ClientBuilder, wd::Capabilities};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Value, json};
 
 use crate::{TestApp, skip_outside_gate};
 use driver::Driver;
@@ -106,8 +112,9 @@ impl Browser {
     /// Opens a path of this origin (`http://127.0.0.1:8080`, without a slash at the end).
     pub async fn open_at(&self, origin: &str, path: &str, look: Look) -> BrowserPage {
         let profile = self.driver.new_profile();
-        let session = WebDriver::builder(self.driver.url(), capabilities(&profile))
-            .connect()
+        let session = ClientBuilder::new(HttpConnector::new())
+            .capabilities(capabilities(&profile))
+            .connect(self.driver.url())
             .await
             .expect("Chromium starts");
         let page = BrowserPage::new(session, origin, look).await;
@@ -119,31 +126,32 @@ impl Browser {
 /// The settings of Chromium. It asks no server of its maker, keeps nothing, and reports every
 /// request and every error.
 fn capabilities(profile: &str) -> Capabilities {
-    let mut chrome = DesiredCapabilities::chrome();
-    for argument in [
-        "--headless=new",
-        // Tests run in containers, as root.
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-breakpad",
-        "--disable-gpu",
-        "--disable-sync",
-        "--hide-scrollbars",
-        "--no-default-browser-check",
-        "--no-first-run",
-        "--password-store=basic",
-        &format!("--user-data-dir={profile}"),
-    ] {
-        chrome.add_arg(argument).expect("an argument");
-    }
-    let mut capabilities = Capabilities::from(chrome);
-    capabilities
-        .set(
+    let chrome = json!({
+        "args": [
+            "--headless=new",
+            // Tests run in containers, as root.
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-breakpad",
+            "--disable-gpu",
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--no-default-browser-check",
+            "--no-first-run",
+            "--password-store=basic",
+            format!("--user-data-dir={profile}"),
+        ],
+    });
+    let all: [(&str, Value); 2] = [
+        ("goog:chromeOptions", chrome),
+        (
             "goog:loggingPrefs",
-            serde_json::json!({ "performance": "ALL", "browser": "ALL" }),
-        )
-        .expect("a capability");
-    capabilities
+            json!({ "performance": "ALL", "browser": "ALL" }),
+        ),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
 }

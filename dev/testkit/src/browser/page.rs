@@ -1,20 +1,21 @@
 //! Acts on a page as a person does, and reads it. Every function that acts on an element waits
 //! until the element is there.
 
-use serde_json::{Value, json};
-use thirtyfour::{
-    By, Key, TypingData, WebDriver, WebElement,
-    error::{WebDriverErrorInner, WebDriverResult},
+use fantoccini::{
+    Client, Locator,
+    actions::{InputSource as _, KeyAction, KeyActions},
+    elements::Element,
+    error::CmdError,
 };
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::Look;
+use super::{Look, command::Command, key};
 use crate::eventually;
 
 /// A page in a Chromium of its own.
 pub struct BrowserPage {
-    /// None only while it is dropped.
-    session: Option<WebDriver>,
+    session: Client,
     origin: String,
     /// The URLs asked for so far.
     pub(super) requests: Mutex<Vec<String>>,
@@ -24,9 +25,9 @@ pub struct BrowserPage {
 
 impl BrowserPage {
     /// The session's window, which looks like this and shows nothing yet.
-    pub(super) async fn new(session: WebDriver, origin: &str, look: Look) -> Self {
+    pub(super) async fn new(session: Client, origin: &str, look: Look) -> Self {
         let page = Self {
-            session: Some(session),
+            session,
             origin: origin.to_owned(),
             requests: Mutex::default(),
             errors: Mutex::default(),
@@ -43,9 +44,8 @@ impl BrowserPage {
     }
 
     /// The window's session, for what has no function here.
-    pub fn session(&self) -> &WebDriver {
-        let session = self.session.as_ref();
-        session.expect("the session is taken by drop alone")
+    pub fn session(&self) -> &Client {
+        &self.session
     }
 
     /// The server's origin, without a slash at the end.
@@ -79,14 +79,15 @@ impl BrowserPage {
 
     /// Calls a method of Chromium's DevTools protocol.
     pub async fn devtools(&self, method: &str, parameters: Value) -> Value {
-        let answer = self.session().cdp().send_raw(method, parameters).await;
+        let command = Command::devtools(method, parameters);
+        let answer = self.session().issue_cmd(command).await;
         answer.unwrap_or_else(|error| panic!("{method} fails: {error}"))
     }
 
     /// Opens a path of the server, and waits until it is loaded.
     pub async fn visit(&self, path: &str) {
         let url = format!("{}{path}", self.origin);
-        self.session().goto(url).await.expect("the page is loaded");
+        self.session().goto(&url).await.expect("the page is loaded");
     }
 
     /// Loads the page again.
@@ -121,7 +122,7 @@ impl BrowserPage {
             self.visit("/sign-in").await;
         }
         self.write("[name=credential]", credential).await;
-        self.press("[name=credential]", Key::Enter).await;
+        self.press("[name=credential]", key::ENTER).await;
         eventually("the credential is accepted", async || {
             !self.path().await.starts_with("/sign-in")
         })
@@ -132,15 +133,15 @@ impl BrowserPage {
     }
 
     /// The first element of this selector, once there is one.
-    pub async fn find(&self, css: &str) -> WebElement {
+    pub async fn find(&self, css: &str) -> Element {
         self.wait_for(css).await;
-        let element = self.session().find(By::Css(css)).await;
+        let element = self.session().find(Locator::Css(css)).await;
         element.unwrap_or_else(|error| panic!("{css} has gone: {error}"))
     }
 
     /// How many elements the selector has now.
     pub async fn count(&self, css: &str) -> usize {
-        let elements = self.session().find_all(By::Css(css)).await;
+        let elements = self.session().find_all(Locator::Css(css)).await;
         elements.expect("the selector is valid").len()
     }
 
@@ -163,7 +164,7 @@ impl BrowserPage {
     /// Waits until the text of the selector's first element contains this.
     pub async fn wait_for_text(&self, css: &str, wanted: &str) {
         eventually(&format!("{css} says {wanted:?}"), async || {
-            let Ok(element) = self.session().find(By::Css(css)).await else {
+            let Ok(element) = self.session().find(Locator::Css(css)).await else {
                 return false;
             };
             // An element may be replaced while it is read.
@@ -188,7 +189,7 @@ impl BrowserPage {
     /// The visible texts of all elements of the selector, in order.
     pub async fn texts(&self, css: &str) -> Vec<String> {
         let mut texts = Vec::new();
-        let elements = self.session().find_all(By::Css(css)).await;
+        let elements = self.session().find_all(Locator::Css(css)).await;
         for element in elements.expect("the selector is valid") {
             texts.push(element.text().await.expect("an element has text"));
         }
@@ -201,13 +202,9 @@ impl BrowserPage {
         element.attr(name).await.expect("an element has attributes")
     }
 
-    /// Scrolls to the selector's first element and clicks it.
+    /// Clicks the selector's first element, which ChromeDriver scrolls into the window.
     pub async fn click(&self, css: &str) {
-        self.act(css, async |element| {
-            element.scroll_into_view().await?;
-            element.click().await
-        })
-        .await;
+        self.act(css, async |element| element.click().await).await;
     }
 
     /// Replaces what stands in a field, as a person types.
@@ -221,49 +218,43 @@ impl BrowserPage {
 
     /// Does something with the selector's first element. If the page replaces the element meanwhile,
     /// does it with the new one.
-    async fn act(&self, css: &str, action: impl AsyncFn(&WebElement) -> WebDriverResult<()>) {
+    async fn act(&self, css: &str, action: impl AsyncFn(&Element) -> Result<(), CmdError>) {
         loop {
             let element = self.find(css).await;
             match action(&element).await {
                 Ok(()) => return,
-                Err(error) if matches!(*error, WebDriverErrorInner::StaleElementReference(_)) => {}
+                Err(error) if error.is_stale_element_reference() => {}
                 Err(error) => panic!("{css} cannot be used: {error}"),
             }
         }
     }
 
-    /// Presses keys in the selector's first element: a [`Key`], or [`TypingData`] of several.
-    pub async fn press(&self, css: &str, keys: impl Into<TypingData>) {
-        let pressed = self.find(css).await.send_keys(keys).await;
-        pressed.unwrap_or_else(|error| panic!("{css} takes no keys: {error}"));
+    /// Presses keys in the selector's first element: characters, and those of `key`. Control is
+    /// held until the end.
+    pub async fn press(&self, css: &str, keys: &str) {
+        self.act(css, async |element| element.send_keys(keys).await)
+            .await;
     }
 
-    /// Presses one key wherever the focus is.
-    pub async fn press_key(&self, key: impl Into<TypingData>) {
-        let keys = self.session().action_chain().send_keys(key);
-        keys.perform().await.expect("the key is pressed");
+    /// Presses keys, one after the other, wherever the focus is.
+    pub async fn press_key(&self, keys: &str) {
+        let actions = keys
+            .chars()
+            .flat_map(|value| [KeyAction::Down { value }, KeyAction::Up { value }])
+            .fold(KeyActions::new("keyboard".to_owned()), KeyActions::then);
+        let pressed = self.session().perform_actions(actions).await;
+        pressed.expect("the keys are pressed");
     }
 
     /// Runs a script in the page, also if the page's own scripts are off. Returns what it returns.
     pub async fn run(&self, script: &str) -> Value {
-        let ran = self.session().execute(script, Vec::<Value>::new()).await;
-        let ran = ran.unwrap_or_else(|error| panic!("{script} fails: {error}"));
-        ran.json().clone()
+        let ran = self.session().execute(script, Vec::new()).await;
+        ran.unwrap_or_else(|error| panic!("{script} fails: {error}"))
     }
 
     /// The window as a PNG file.
     pub async fn screenshot(&self) -> Vec<u8> {
-        let picture = self.session().screenshot_as_png().await;
+        let picture = self.session().screenshot().await;
         picture.expect("a screenshot")
-    }
-}
-
-impl Drop for BrowserPage {
-    fn drop(&mut self) {
-        // Chromium is killed with its driver. A session that ends by itself would block this
-        // thread for a request.
-        if let Some(session) = self.session.take() {
-            let _ = session.leak();
-        }
     }
 }
