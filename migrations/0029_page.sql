@@ -20,16 +20,19 @@ comment on column api_key.secret_digest is 'SHA-256 of its secret part; of a bou
 create table web_session (
     session_digest  bytea primary key,                          -- SHA-256 of the cookie's secret
     tenant_id       uuid not null,                              -- for whom it speaks
+    holder_digest   bytea not null,                             -- SHA-256 of what the sessions of one holder share: key, subject, or the token
     key_id          uuid,                                       -- key that signed in, with which it ends; null: a token did
-    subject         text not null,                              -- subject of the token; '' for a key
+    bound_digest    bytea,                                      -- SHA-256 of what the key was bound to then, with which it ends; null: nothing
+    subject         text not null,                              -- subject of the token as it is shown; '' for a key
+    token_key       text,                                       -- id (kid) of the key that signed the token, with which it ends; null for a key
     verbs           smallint,                                   -- verbs of the token, as api_key.verbs; null for a key
     began_ts        timestamptz not null default now(),         -- when the credential was shown
     expires_ts      timestamptz not null,                       -- from when on it is refused; a visit extends it
     ends_ts         timestamptz not null                        -- until when visits can extend it
 );
--- put_web_session: the sessions of a key or subject, oldest first.
-create index web_session_by_holder on web_session (tenant_id, key_id, subject, began_ts);
--- put_web_session: those that have expired.
+-- put_web_session: the sessions of a key, subject or token, newest first. Erasures of the tenant.
+create index web_session_by_holder on web_session (tenant_id, holder_digest, began_ts);
+-- put_web_session and delete_expired_web_sessions: those that have expired.
 create index web_session_by_expiry on web_session (expires_ts);
 
 do $$
