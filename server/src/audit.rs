@@ -1,5 +1,6 @@
 //! The audit log: log lines of the target `audit`. They record calls that need the verb admin or
-//! operator, deletions, calls whose caller lacks a verb, and refused credentials. They hold no
+//! operator, deletions, calls whose caller lacks a verb or is bound to less than they concern,
+//! sign-ins and sign-outs of the page, and refused credentials. They hold no
 //! content. Each source (one RPC of one tenant, or all refused credentials together) writes at most
 //! [`LINES_PER_SECOND`] lines a second, so that a flood does not fill the log.
 
@@ -96,9 +97,7 @@ pub(crate) fn log_refused_credential(
         return;
     };
     let shown = describe();
-    let address = address
-        .map(|address| address.to_string())
-        .unwrap_or_default();
+    let address = address_text(address);
     info!(target: "audit", event = "credential_refused", reason, address, shown, left_out, "refused a credential: {reason}");
 }
 
@@ -125,6 +124,55 @@ pub(crate) fn log_missing_verb(
     };
     let verb = verb.name();
     info!(target: "audit", event = "verb_missing", rpc, %tenant, caller = %identity, verb, left_out, "refused {rpc}: it needs {verb}");
+}
+
+/// Logs that a bound caller has called an RPC that concerns the whole tenant.
+pub(crate) fn log_bound_credential(tenant: TenantId, identity: &Identity, rpc: &'static str) {
+    metrics::counter!("anneal_auth_refused_total", "reason" => "credential_bound").increment(1);
+    let Some(left_out) = count_line(Source::Calls(tenant, rpc)) else {
+        return;
+    };
+    info!(target: "audit", event = "credential_bound", rpc, %tenant, caller = %identity, left_out, "refused {rpc}: the credential is bound");
+}
+
+/// What a person does with a session of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionEvent {
+    /// Begins it.
+    SignIn,
+    /// Ends it.
+    SignOut,
+}
+
+impl SessionEvent {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::SignIn => "sign_in",
+            Self::SignOut => "sign_out",
+        }
+    }
+}
+
+/// Logs that a person has signed in to the page or out of it, from this address.
+pub(crate) fn log_session(
+    session_event: SessionEvent,
+    tenant: TenantId,
+    identity: &Identity,
+    address: Option<IpAddr>,
+) {
+    let event = session_event.name();
+    let Some(left_out) = count_line(Source::Calls(tenant, event)) else {
+        return;
+    };
+    let address = address_text(address);
+    info!(target: "audit", event, %tenant, caller = %identity, address, left_out, "{event} of {identity}");
+}
+
+/// The address as lines show it; empty: the request came over no connection.
+fn address_text(address: Option<IpAddr>) -> String {
+    address
+        .map(|address| address.to_string())
+        .unwrap_or_default()
 }
 
 /// Logs the end of an audited call: one that needs the verb admin or operator, or deletes

@@ -53,6 +53,7 @@ mod watch_registry;
 
 pub use auth::{GeneratedKey, KeyText};
 pub use cors_origins::CorsOrigins;
+pub use http::web_routes;
 pub use listen::TlsError;
 pub use listeners::Addresses;
 pub use run::{Setup, check_settings, serve};

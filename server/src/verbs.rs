@@ -109,10 +109,11 @@ impl Rpc {
         RPCS.iter().find(|rpc| rpc.path == path)
     }
 
-    /// Refuses a caller who lacks a verb, and writes the refusal to the audit log. Refuses a bound
-    /// caller if the RPC concerns the whole tenant.
+    /// Refuses a caller who lacks a verb, and a bound caller if the RPC concerns the whole tenant.
+    /// Writes the refusal to the audit log.
     pub(crate) fn check(&self, caller: Caller, identity: &Identity) -> Result<(), Failure> {
         if self.whole_tenant && caller.bound().is_some() {
+            audit::log_bound_credential(caller.tenant(), identity, self.name);
             return Err(Failure::CredentialBound);
         }
         let Some(missing) = self.verbs.iter().find(|verb| !caller.may(**verb)) else {

@@ -1,6 +1,5 @@
 -- A page of a tenant's conversations, newest activity first, without system prompts.
--- $2: the status, $3: the beginning of the title, $8: a text that it contains in upper or
--- lower case; null: any. The page starts after the conversation
+-- $2: the status, $3: the beginning of the title; null: any. The page starts after the conversation
 -- with the last activity $4 (microseconds since 1970) and the id $5; null: with the newest one. It
 -- has at most $6 entries.
 -- The index orders conversations by listed_ts, which is last_activity_ts or up to $7 seconds before
@@ -24,7 +23,6 @@ with page_start as (
           and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
           and ($2::smallint is null or status = $2)
           and ($3::text is null or starts_with(title, $3))
-          and ($8::text is null or strpos(lower(title), lower($8)) > 0)
         order by listed_ts desc
         limit 501
     ) as in_index_order
@@ -54,7 +52,6 @@ from (
       and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
       and ($2::smallint is null or status = $2)
       and ($3::text is null or starts_with(title, $3))
-      and ($8::text is null or strpos(lower(title), lower($8)) > 0)
     order by last_activity_ts desc, conversation_id desc
     limit $6
 ) as page

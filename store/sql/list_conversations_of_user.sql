@@ -1,6 +1,5 @@
 -- A page of the conversations of a tenant's user, newest activity first, without system prompts.
--- $3: the status, $4: the beginning of the title, $9: a text that it contains in upper or
--- lower case; null: any. The page starts after the conversation
+-- $3: the status, $4: the beginning of the title; null: any. The page starts after the conversation
 -- with the last activity $5 (microseconds since 1970) and the id $6; null: with the newest one. It
 -- has at most $7 entries.
 -- The index orders conversations by listed_ts, which is last_activity_ts or up to $8 seconds before
@@ -25,7 +24,6 @@ with page_start as (
           and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
           and ($3::smallint is null or status = $3)
           and ($4::text is null or starts_with(title, $4))
-          and ($9::text is null or strpos(lower(title), lower($9)) > 0)
         order by listed_ts desc
         limit 501
     ) as in_index_order
@@ -56,7 +54,6 @@ from (
       and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
       and ($3::smallint is null or status = $3)
       and ($4::text is null or starts_with(title, $4))
-      and ($9::text is null or strpos(lower(title), lower($9)) > 0)
     order by last_activity_ts desc, conversation_id desc
     limit $7
 ) as page

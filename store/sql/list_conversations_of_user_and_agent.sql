@@ -1,8 +1,8 @@
 -- A page of the conversations of a tenant's user with an agent, newest activity first, without
--- system prompts. $4: the status, $5: the beginning of the title, $10: a text that it contains in
--- upper or lower case; null: any. The page starts after
--- the conversation with the last activity $6 (microseconds since 1970) and the id $7; null: with
--- the newest one. It has at most $8 entries.
+-- system prompts.
+-- $4: the status, $5: the beginning of the title; null: any. The page starts after the conversation
+-- with the last activity $6 (microseconds since 1970) and the id $7; null: with the newest one. It
+-- has at most $8 entries.
 -- The index orders conversations by listed_ts, which is last_activity_ts or up to $9 seconds before
 -- it. `page_end` is the listed_ts of conversation number $8 in the order of the index. The
 -- conversations up to that one would fill the page, and were active at `page_end` or later, because
@@ -26,7 +26,6 @@ with page_start as (
           and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
           and ($4::smallint is null or status = $4)
           and ($5::text is null or starts_with(title, $5))
-          and ($10::text is null or strpos(lower(title), lower($10)) > 0)
         order by listed_ts desc
         limit 501
     ) as in_index_order
@@ -58,7 +57,6 @@ from (
       and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
       and ($4::smallint is null or status = $4)
       and ($5::text is null or starts_with(title, $5))
-      and ($10::text is null or strpos(lower(title), lower($10)) > 0)
     order by last_activity_ts desc, conversation_id desc
     limit $8
 ) as page

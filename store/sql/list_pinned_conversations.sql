@@ -1,8 +1,9 @@
--- The pinned conversations among the newest $6 of a tenant, newest activity first, without
--- system prompts; at most $7. $2: the agent, $3: the status, $4: the beginning of the title,
--- $5: a text that it contains in upper or lower case; null: any.
+-- The pinned conversations among the newest $5 of a tenant, newest activity first, without
+-- system prompts; at most $6. $2: the status, $3: the beginning of the title,
+-- $4: a text that it contains in upper or lower case; null: any.
 -- The index orders conversations by listed_ts, nearly the last activity: which of them are the
--- newest need not be exact.
+-- newest need not be exact. PostgreSQL uses the index only for rows whose listed_ts is not null, and
+-- none is.
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
     status as "status!", pinned as "pinned!", metadata::text as "metadata!", '' as "system_prompt!",
     policy::text as "policy!", encoding as "encoding!", null::text as "chat_options?", revision as "revision!",
@@ -18,13 +19,13 @@ from (
         last_activity_ts
     from ai_conversation
     where tenant_id = $1
+      and listed_ts is not null
     order by listed_ts desc
-    limit $6
+    limit $5
 ) as newest
 where pinned
-  and ($2::text is null or agent_id = $2)
-  and ($3::smallint is null or status = $3)
-  and ($4::text is null or starts_with(title, $4))
-  and ($5::text is null or strpos(lower(title), lower($5)) > 0)
+  and ($2::smallint is null or status = $2)
+  and ($3::text is null or starts_with(title, $3))
+  and ($4::text is null or strpos(lower(title), lower($4)) > 0)
 order by last_activity_ts desc, conversation_id desc
-limit $7
+limit $6

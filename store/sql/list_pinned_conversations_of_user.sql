@@ -2,7 +2,8 @@
 -- system prompts; at most $8. $3: the agent, $4: the status, $5: the beginning of the title,
 -- $6: a text that it contains in upper or lower case; null: any.
 -- The index orders conversations by listed_ts, nearly the last activity: which of them are the
--- newest need not be exact.
+-- newest need not be exact. PostgreSQL uses the index only for rows whose listed_ts is not null, and
+-- none is.
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
     status as "status!", pinned as "pinned!", metadata::text as "metadata!", '' as "system_prompt!",
     policy::text as "policy!", encoding as "encoding!", null::text as "chat_options?", revision as "revision!",
@@ -19,6 +20,7 @@ from (
     from ai_conversation
     where tenant_id = $1
       and user_id = $2
+      and listed_ts is not null
     order by listed_ts desc
     limit $7
 ) as newest

@@ -1,20 +1,20 @@
--- Stores a session of the page. Deletes up to $9 expired ones, and those of the same holder that are older than its $8 newest.
+-- Stores a session of the page. Deletes up to $12 expired ones, and those of the same holder ($3) that are older than its $11 newest.
 with expired as (
     delete from web_session
     where session_digest in (
-        select session_digest from web_session where expires_ts <= now() order by expires_ts limit $9 for update skip locked
+        select session_digest from web_session where expires_ts <= now() order by expires_ts limit $12 for update skip locked
     )
 ), oldest as (
     delete from web_session
     where session_digest in (
         select session_digest from web_session
-        where tenant_id = $2 and key_id is not distinct from $3 and subject = $4 and expires_ts > now()
-        order by began_ts desc offset $8
+        where tenant_id = $2 and holder_digest = $3 and expires_ts > now()
+        order by began_ts desc offset $11
     )
 )
-insert into web_session (session_digest, tenant_id, key_id, subject, verbs, expires_ts, ends_ts)
+insert into web_session (session_digest, tenant_id, holder_digest, key_id, bound_digest, subject, token_key, verbs, expires_ts, ends_ts)
 values (
-    $1, $2, $3, $4, $5,
-    now() + least($6::double precision, $7::double precision) * interval '1 second',
-    now() + $7::double precision * interval '1 second'
+    $1, $2, $3, $4, $5, $6, $7, $8,
+    now() + least($9::double precision, $10::double precision) * interval '1 second',
+    now() + $10::double precision * interval '1 second'
 )

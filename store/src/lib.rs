@@ -121,7 +121,7 @@ pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
 pub use tenants::{
     ActiveKey, ActiveWebSession, ListedKey, ListedTenant, NewKey, NewWebSession, OwnerConnection,
-    TenantFigures, TenantUsage,
+    SessionHolder, TenantFigures, TenantUsage,
 };
 pub use triggers::ContextUsage;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};

@@ -1,6 +1,7 @@
 //! Periodic work, which every worker does: frees jobs whose worker died, repairs stored times after
-//! the database's clock was set back, deletes partial summaries that no job continues, and reports
-//! the length of the queues, the state of the models' breakers, and the figures of the database.
+//! the database's clock was set back, deletes partial summaries that no job continues and sessions
+//! of the page that have expired, and reports the length of the queues, the state of the models'
+//! breakers, and the figures of the database.
 
 use std::time::Duration;
 
@@ -32,8 +33,11 @@ const PART_RETENTION_DAYS: i32 = 7;
 /// Most partial summaries deleted in one round.
 const MAX_DELETED_PARTS: i64 = 1_000;
 
-/// Deletes old partial summaries every hour, until the future is dropped.
-pub(crate) async fn run_part_cleanup_loop(store: &Store) {
+/// Most expired sessions of the page deleted in one round.
+const MAX_DELETED_SESSIONS: i64 = 10_000;
+
+/// Deletes old partial summaries and expired sessions every hour, until the future is dropped.
+pub(crate) async fn run_cleanup_loop(store: &Store) {
     loop {
         sleep_about(Duration::from_hours(1)).await;
         match store
@@ -44,6 +48,15 @@ pub(crate) async fn run_part_cleanup_loop(store: &Store) {
             Ok(deleted) => info!("deleted {deleted} partial summaries that no job continued"),
             Err(error) => store.log_failure(&error, || {
                 warn!("could not delete old partial summaries: {error}");
+            }),
+        }
+        match store
+            .delete_expired_web_sessions(MAX_DELETED_SESSIONS)
+            .await
+        {
+            Ok(deleted) => debug!("deleted {deleted} expired sessions of the page"),
+            Err(error) => store.log_failure(&error, || {
+                warn!("could not delete expired sessions of the page: {error}");
             }),
         }
     }

@@ -1,7 +1,7 @@
-//! A client of the page, as a browser without scripts: it keeps the cookie, sends forms with the
+//! A client of the page, as a browser without scripts: it keeps the cookies, sends forms with the
 //! token of the page that showed them, and follows redirects when the test asks for it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use reqwest::{Client, Method, RequestBuilder, header, redirect::Policy};
 
@@ -14,8 +14,8 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 pub struct PageClient {
     client: Client,
     address: SocketAddr,
-    /// The cookie: name and value. None: the browser has none.
-    pub cookie: Option<String>,
+    /// The cookies, by name.
+    pub cookies: BTreeMap<String, String>,
     /// The token of the page that was opened last.
     pub csrf: String,
 }
@@ -64,12 +64,28 @@ impl PageClient {
         Self {
             client: client.expect("a client"),
             address,
-            cookie: None,
+            cookies: BTreeMap::new(),
             csrf: String::new(),
         }
     }
 
-    /// A request with the cookie, as a browser sends it.
+    /// The header with the cookies; empty: there are none.
+    pub fn cookie_header(&self) -> String {
+        let pairs = self.cookies.iter();
+        let pairs: Vec<String> = pairs
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        pairs.join("; ")
+    }
+
+    /// Name and value of the cookie of a session. None: nobody is signed in.
+    pub fn session(&self) -> Option<(&str, &str)> {
+        let mut cookies = self.cookies.iter();
+        let session = cookies.find(|(_, value)| value.starts_with("anneals_"));
+        session.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// A request with the cookies, as a browser sends it.
     pub fn request(&self, method: &str, path: &str) -> RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let url = format!("http://{}{path}", self.address);
@@ -78,13 +94,13 @@ impl PageClient {
             .request(method, url)
             .header("accept", "text/html")
             .header("sec-fetch-site", "same-origin");
-        match &self.cookie {
-            Some(cookie) => request.header("cookie", cookie),
-            None => request,
+        if self.cookies.is_empty() {
+            return request;
         }
+        request.header("cookie", self.cookie_header())
     }
 
-    /// Sends a request, and keeps the cookie and the token of its answer.
+    /// Sends a request, and keeps the cookies and the token of its answer.
     pub async fn send(&mut self, request: RequestBuilder) -> PageAnswer {
         let response = request.send().await.expect("the server answers");
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -92,7 +108,12 @@ impl PageClient {
         for cookie in headers.get_all("set-cookie") {
             let cookie = cookie.to_str().expect("is text");
             let pair = cookie.split(';').next().unwrap_or_default();
-            self.cookie = (!cookie.contains("Max-Age=0")).then(|| pair.to_owned());
+            let (name, value) = pair.split_once('=').expect("a pair");
+            if cookie.contains("Max-Age=0") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
         }
         if let Some(token) = csrf_token(&body) {
             self.csrf = token;
@@ -131,8 +152,8 @@ impl PageClient {
         self.get("/sign-in").await;
         let answer = self.post("/sign-in", &[("credential", credential)]).await;
         assert_eq!(answer.status, 303, "{answer:?}");
-        // The token of the sign-in page was for the cookie before.
-        self.get("/sign-in").await;
+        // The token of the sign-in page is for its own form.
+        self.get("/conversations").await;
     }
 }
 

@@ -21,6 +21,9 @@ use crate::failure::Failure;
 pub(super) const CACHE_TTL: Duration = Duration::from_secs(10);
 /// How much longer a known credential is used while the database does not answer: 30 s in all.
 const STALE_TTL: Duration = Duration::from_secs(20);
+/// How long it is remembered that this server has ended a credential: longer than a lookup lasts
+/// that began before, and than the caches keep its answer.
+const ENDED_TTL: Duration = Duration::from_mins(5);
 /// Most entries of each of the two caches of a [`CredentialCache`].
 const CACHE_ENTRIES: u64 = 10_000;
 /// Most concurrent lookups of credentials that are not in the cache. This is half of the default of
@@ -92,6 +95,9 @@ pub(super) struct CredentialCache<K, V> {
     /// Credentials that exist, for [`STALE_TTL`] longer than `answers`. A separate cache, so that
     /// unknown credentials cannot evict them.
     known_values: Cache<K, V>,
+    /// Credentials that this server has ended. A lookup that was under way then may still put an
+    /// earlier answer into the other caches.
+    ended: Cache<K, ()>,
 }
 
 /// There is no recent answer of the database.
@@ -113,6 +119,10 @@ where
                 .max_capacity(CACHE_ENTRIES)
                 .time_to_live(CACHE_TTL + STALE_TTL)
                 .build(),
+            ended: Cache::builder()
+                .max_capacity(CACHE_ENTRIES)
+                .time_to_live(ENDED_TTL)
+                .build(),
         }
     }
 
@@ -122,6 +132,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        if self.ended.contains_key(key) {
+            return Ok(None);
+        }
         self.answers.get(key).await.ok_or(NotCached)
     }
 
@@ -136,6 +149,12 @@ where
         self.known_values.invalidate(key).await;
     }
 
+    /// Makes a credential unknown that this server has ended for ever.
+    pub(super) async fn end(&self, key: &K) {
+        self.ended.insert(key.clone(), ()).await;
+        self.forget(key).await;
+    }
+
     /// The value of a credential, from the cache or with `lookup`. Concurrent calls for one key
     /// share a lookup. If it fails or takes longer than a second, a known credential keeps its
     /// value. A lookup that takes longer goes on, and fills the cache for later calls.
@@ -144,7 +163,7 @@ where
         key: K,
         lookup: BoxFuture<'static, Result<Option<V>, StoreError>>,
     ) -> Result<Option<V>, Failure> {
-        if let Some(answer) = self.answers.get(&key).await {
+        if let Ok(answer) = self.peek(&key).await {
             return Ok(answer);
         }
         let known_value = self.known_values.get(&key).await;
@@ -157,7 +176,7 @@ where
             Arc::clone(permits),
             self.answers.clone(),
             self.known_values.clone(),
-            key,
+            key.clone(),
             lookup,
         ));
         let timeout_after = if known_value.is_some() {
@@ -166,13 +185,14 @@ where
             Duration::MAX
         };
         let error = match timeout(timeout_after, lookup_task).await {
-            Ok(Ok(Ok(answer))) => return Ok(answer),
+            Ok(Ok(Ok(answer))) => return Ok(answer.filter(|_| !self.ended.contains_key(&key))),
             Ok(Ok(Err(error))) => error,
             // The task panicked, or the timeout has passed.
             Ok(Err(_)) | Err(_) => Arc::new(StoreError::Unresponsive),
         };
         self.limits.log_failure(&error);
         known_value
+            .filter(|_| !self.ended.contains_key(&key))
             .map(Some)
             .ok_or_else(|| Failure::of_shared(&error))
     }
@@ -273,5 +293,25 @@ mod tests {
             cache.find(1, answer(Err(StoreError::Busy))).await.is_err(),
             "a revoked credential is not served from the cache"
         );
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_was_under_way_does_not_bring_back_an_ended_credential() {
+        let lookups = LookupLimits::new(OutageLog::new("127.0.0.1:5432"));
+        let cache = Arc::new(CredentialCache::new(lookups));
+        let (found, lookup) = tokio::sync::oneshot::channel();
+        let lookup = async move { Ok(lookup.await.ok()) };
+        let caller = tokio::spawn({
+            let cache = Arc::clone(&cache);
+            async move { cache.find(1, lookup.boxed()).await.ok() }
+        });
+        while cache.limits.unknown.available_permits() == UNKNOWN_LOOKUPS {
+            tokio::task::yield_now().await;
+        }
+        cache.end(&1).await;
+        found.send(7).expect("is waited for");
+        assert_eq!(caller.await.expect("ends"), Some(None));
+        assert_eq!(cache.peek(&1).await.ok(), Some(None));
+        assert_eq!(cache.find(1, answer(Ok(Some(7)))).await.ok(), Some(None));
     }
 }

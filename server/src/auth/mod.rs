@@ -230,7 +230,7 @@ impl Authenticator {
         };
         if let Some(session) = SessionText::parse(credential) {
             let sessions = sessions.as_ref().ok_or(AuthError::Unknown)?;
-            return sessions.caller(&session, address).await;
+            return sessions.caller(&session, address, tokens.as_ref()).await;
         }
         if let Some(key) = KeyText::parse(credential) {
             let keys = keys.as_ref().ok_or(AuthError::Unknown)?;

@@ -60,15 +60,27 @@ struct VerifiedToken {
     keys: Arc<Keys>,
 }
 
-/// The claims of a token about its holder.
+/// The claims of a token about its holder, and its key.
 pub(crate) struct TokenClaims {
     /// The name of the tenant.
     pub(crate) tenant: String,
     pub(crate) verbs: Verbs,
     /// The provider's name for the holder.
     pub(crate) identity: Identity,
+    /// The claim `sub`; empty: there is none.
+    pub(crate) subject: String,
+    /// The id (`kid`) of the key that has signed the token.
+    pub(crate) key: String,
     /// The claim `exp`: seconds since 1970.
     pub(crate) expires: f64,
+}
+
+impl TokenClaims {
+    /// Time until the token expires.
+    pub(super) fn time_left(&self) -> Duration {
+        let seconds = self.expires - UnixTime::now().as_secs() as f64;
+        Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+    }
 }
 
 impl TokenVerifier {
@@ -109,6 +121,11 @@ impl TokenVerifier {
     /// Reloads the file when it changes, until the future is dropped.
     pub(super) async fn reload_on_change(&self) {
         self.keys.keep_reloading().await;
+    }
+
+    /// Whether tokens of the key with this id (`kid`) are accepted.
+    pub(super) fn has_key(&self, id: &str) -> bool {
+        self.keys.current().contains_key(id)
     }
 
     /// Verifies a token, and reads its claims.
@@ -190,6 +207,8 @@ impl TokenVerifier {
             tenant: tenant.to_owned(),
             verbs,
             identity: Identity::of_token(subject),
+            subject: subject.to_owned(),
+            key: id,
             expires: expires.unwrap_or_default(),
         })
     }

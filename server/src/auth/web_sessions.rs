@@ -1,6 +1,7 @@
 //! Sessions of people who have signed in to the page. The cookie of a session holds 32 random
 //! bytes. The database stores only their digest, with the key or the token that has signed in. A
-//! session ends with its key. `cache.rs` sets how long the result of a lookup is used.
+//! session ends with its key: the API key, or the one that has signed the token. `cache.rs` sets how
+//! long the result of a lookup is used.
 
 use std::{
     fmt,
@@ -9,21 +10,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_core::caller::{Caller, Verbs};
-use anneal_store::{ActiveWebSession, NewWebSession, Store};
+use anneal_core::caller::Caller;
+use anneal_store::{ActiveWebSession, NewWebSession, SessionHolder, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{Extensions, HeaderMap, HeaderValue, header};
-use rustls::pki_types::UnixTime;
 use sha2::{Digest as _, Sha256};
 
 use super::{
     Authenticator, bearer,
     cache::{CredentialCache, LookupLimits},
+    tokens::{TokenClaims, TokenVerifier},
     unknown_key_limit::UnknownKeyLimit,
 };
 use crate::{
+    audit::{self, SessionEvent},
     failure::{AuthError, Failure},
     identity::Identity,
+    listen::Peer,
     settings::WebSettings,
 };
 
@@ -167,15 +170,21 @@ impl WebSessions {
     }
 
     /// Authenticates a session that was presented from `address`. `address` is None when the
-    /// session is checked again during a call.
+    /// session is checked again during a call. `tokens`: those that are accepted now, if any are.
     pub(super) async fn caller(
         &self,
         SessionText(secret): &SessionText,
         address: Option<IpAddr>,
+        tokens: Option<&TokenVerifier>,
     ) -> Result<(Caller, Identity), Failure> {
         let found = self.find(secret.digest(), address).await?;
         let found = found.filter(|found| !found.time_left().is_zero());
         let found = found.ok_or(AuthError::Unknown)?;
+        if let Some(key) = &found.session.token_key
+            && !tokens.is_some_and(|tokens| tokens.has_key(key))
+        {
+            return Err(AuthError::Unknown.into());
+        }
         let caller = Caller::with(found.session.tenant, found.session.verbs);
         let Some(bound) = found.session.bound else {
             return Ok((caller, found.identity()));
@@ -267,45 +276,69 @@ impl Authenticator {
         let mut extensions = extensions.clone();
         extensions.remove::<FromPage>();
         let signed_in = self.authenticate(&headers, &extensions).await?;
-        let (key, subject, verbs, longest) = match &signed_in.identity {
-            Identity::Key(id) => (Some(*id), "", Verbs::default(), sessions.longest),
-            Identity::Token(subject) => {
-                let (verbs, left) = self.token_verbs(credential)?;
-                (None, subject.as_ref(), verbs, sessions.longest.min(left))
+        let claims;
+        let (holder, longest) = match &signed_in.identity {
+            Identity::Key(id) => {
+                let (id, bound) = (*id, signed_in.caller.bound());
+                (SessionHolder::Key { id, bound }, sessions.longest)
+            }
+            Identity::Token(name) => {
+                claims = self.claims(credential)?;
+                let holder = SessionHolder::Token {
+                    digest: Sha256::digest(credential.as_bytes()).into(),
+                    subject: &claims.subject,
+                    name,
+                    key: &claims.key,
+                    verbs: claims.verbs,
+                };
+                (holder, sessions.longest.min(claims.time_left()))
             }
             Identity::Anyone | Identity::Certificate(_) => return Err(AuthError::Unknown.into()),
         };
         let secret = SessionSecret::make().map_err(|_| Failure::Panicked)?;
+        let tenant = signed_in.caller.tenant();
         let new = NewWebSession {
             digest: secret.digest(),
-            tenant: signed_in.caller.tenant(),
-            key,
-            subject,
-            verbs,
+            tenant,
+            holder,
             idle: sessions.idle,
             longest,
         };
         sessions.store.put_web_session(&new).await?;
+        let address = extensions.get::<Peer>().map(|peer| peer.address);
+        audit::log_session(SessionEvent::SignIn, tenant, &signed_in.identity, address);
         Ok(secret)
     }
 
-    /// The verbs of a token, and the time until it expires.
-    fn token_verbs(&self, token: &str) -> Result<(Verbs, Duration), AuthError> {
+    /// The claims of a token that has just been accepted.
+    fn claims(&self, token: &str) -> Result<Arc<TokenClaims>, AuthError> {
         let methods = self.methods.as_deref();
         let tokens = methods.and_then(|methods| methods.tokens.as_ref());
-        let claims = tokens.ok_or(AuthError::Unknown)?.verify(token)?;
-        let left = claims.expires - UnixTime::now().as_secs() as f64;
-        let left = Duration::try_from_secs_f64(left.max(0.0)).unwrap_or(Duration::MAX);
-        Ok((claims.verbs, left))
+        tokens.ok_or(AuthError::Unknown)?.verify(token)
     }
 
     /// Ends a session.
-    pub(crate) async fn sign_out(&self, secret: &SessionSecret) -> Result<(), Failure> {
-        let Some(sessions) = self.sessions() else {
+    pub(crate) async fn sign_out(
+        &self,
+        secret: &SessionSecret,
+        extensions: &Extensions,
+    ) -> Result<(), Failure> {
+        let Some(methods) = self.methods.as_deref() else {
             return Ok(());
         };
+        let Some(sessions) = &methods.sessions else {
+            return Ok(());
+        };
+        let session = SessionText(secret.clone());
+        let holder = sessions.caller(&session, None, methods.tokens.as_ref());
+        let holder = holder.await;
         sessions.store.delete_web_session(secret.digest()).await?;
-        sessions.cache.forget(&secret.digest()).await;
+        sessions.cache.end(&secret.digest()).await;
+        // A session that has ended before has no holder any more.
+        if let Ok((caller, identity)) = holder {
+            let address = extensions.get::<Peer>().map(|peer| peer.address);
+            audit::log_session(SessionEvent::SignOut, caller.tenant(), &identity, address);
+        }
         Ok(())
     }
 

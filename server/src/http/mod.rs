@@ -95,6 +95,11 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
     resumable_turns::ResumePoint::parse(id).map(|point| point.event_id())
 }
 
+/// The paths of the page's routes, for tests that must know all of them.
+pub fn web_routes() -> impl Iterator<Item = &'static str> {
+    web::routes().map(|(path, _)| *path)
+}
+
 /// A route: its path, and the handler of each method.
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 

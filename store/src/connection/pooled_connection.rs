@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use anneal_core::caller::{Bound, Caller, ConversationId};
 use deadpool::managed::Object;
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, time::timeout};
@@ -17,6 +18,7 @@ use super::{
     bounded_connection::BoundedConnection,
     connector::{Connector, PooledSession},
     deadline::Deadline,
+    row_security::Scope,
 };
 use crate::error::StoreError;
 
@@ -128,6 +130,33 @@ impl PooledConnection {
             connection.ping().await?;
         }
         self.return_to_pool()
+    }
+
+    /// Narrows the scope of a caller that is bound to a user or an agent to one conversation, if the
+    /// caller sees it; otherwise the scope stays, and everything of the conversation is missing. The
+    /// policies then compare ids, instead of looking up the conversation of each row.
+    pub(crate) async fn narrow_to(
+        &mut self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<(), StoreError> {
+        if !matches!(caller.bound(), Some(Bound::User(_) | Bound::Agent(_))) {
+            return Ok(());
+        }
+        let is_local = self.is_transaction;
+        let narrowed = sqlx::query_scalar!(
+            "select set_config('anneal.bound', 'conversation:' || conversation_id, $3) from ai_conversation
+             where tenant_id = $1 and conversation_id = $2",
+            caller.tenant().0,
+            id.0,
+            is_local,
+        )
+        .fetch_optional(&mut **self)
+        .await?;
+        if narrowed.is_some() && !is_local {
+            self.session().scope = Scope::Bound(caller.tenant(), Bound::Conversation(id));
+        }
+        Ok(())
     }
 
     pub(crate) async fn begin_with(&mut self, begin: String) -> Result<(), StoreError> {

@@ -79,6 +79,7 @@ impl Store {
         };
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
+        db.narrow_to(caller, id).await?;
         let mut read = ask.read(&mut db, expected, None, budget).await?;
         db.release().await?;
         if read.exceeds_content_limit() && read.needed_bytes() <= budget.bytes() {
@@ -102,6 +103,7 @@ impl Store {
     ) -> Result<ContextRows, StoreError> {
         let mut db = self.reads.checkout_snapshot(ask.caller).await?;
         db.attach_reservation(budget.reservation.clone());
+        db.narrow_to(ask.caller, ask.id).await?;
         let mut read = ask.read(&mut db, &before.policy, None, budget).await?;
         if read.exceeds_content_limit() && read.needed_bytes() <= budget.bytes() {
             let (left_out, mut unread) = ask.find_left_out(&mut db, &read).await?;

@@ -1,11 +1,12 @@
 //! Lists of conversations. Each kind of list has its own statement and its own index. The order of
 //! the index is nearly that of the list, so the statement reads little more than the page, unless
-//! a status or a title is asked for that few conversations have.
+//! a status or the beginning of a title is asked for that few conversations have. Texts in titles
+//! are looked for among a limited number of conversations.
 
 use anneal_core::caller::{Bound, Caller, ConversationId};
 
 use super::conversation::{Conversation, ConversationRow, ConversationStatus};
-use crate::{Store, error::StoreError, rows::Micros};
+use crate::{Store, connection::BoundedConnection, error::StoreError, rows::Micros};
 
 /// The longest lag, in seconds, of the column `listed_ts` behind the last activity with which lists
 /// are right. The indexes of the lists are ordered by `listed_ts`, and an append changes it, and so
@@ -55,6 +56,9 @@ pub struct ConversationPage {
     pub conversations: Vec<Conversation>,
     /// Whether more entries follow.
     pub more: bool,
+    /// Whether entries that were last active before this time may follow, though none was looked
+    /// for among them. None: the page is complete.
+    pub continues_before: Option<Micros>,
 }
 
 impl ConversationPage {
@@ -65,66 +69,95 @@ impl ConversationPage {
         Ok(Self {
             conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?,
             more,
+            continues_before: None,
         })
     }
 }
 
+/// Whose conversations a list has. Each kind has its own statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose<'a> {
+    /// The tenant's.
+    Tenant,
+    /// Those of this user.
+    User(&'a str),
+    /// Those of this agent.
+    Agent(&'a str),
+    /// Those of this user with this agent.
+    UserAndAgent(&'a str, &'a str),
+    /// The one that the caller is bound to.
+    Bound(ConversationId),
+}
+
+impl<'a> Whose<'a> {
+    /// Whose conversations this caller gets. To a bound caller only its own are visible, so they are
+    /// read by its user, agent or conversation: without that, the statement would read the others,
+    /// too, which the policies leave out. None: the filter asks for others.
+    fn of(caller: &'a Caller, filter: &'a ConversationFilter) -> Option<Self> {
+        let (bound_user, bound_agent) = match caller.bound() {
+            Some(Bound::Conversation(id)) => return Some(Self::Bound(*id)),
+            Some(Bound::User(user)) => (Some(user.as_str()), None),
+            Some(Bound::Agent(agent)) => (None, Some(agent.as_str())),
+            None => (None, None),
+        };
+        let user = narrow(filter.user_id.as_deref(), bound_user)?;
+        let agent = narrow(filter.agent_id.as_deref(), bound_agent)?;
+        Some(match (user, agent) {
+            (None, None) => Self::Tenant,
+            (Some(user), None) => Self::User(user),
+            (None, Some(agent)) => Self::Agent(agent),
+            (Some(user), Some(agent)) => Self::UserAndAgent(user, agent),
+        })
+    }
+}
+
+/// The id that both the filter and the binding allow, of which None allows any. None: they differ.
+fn narrow<'a>(filter: Option<&'a str>, bound: Option<&'a str>) -> Option<Option<&'a str>> {
+    match (filter, bound) {
+        (Some(filter), Some(bound)) => (filter == bound).then_some(Some(bound)),
+        (filter, bound) => Some(filter.or(bound)),
+    }
+}
+
 impl Store {
-    /// Lists conversations, newest activity first. To a bound caller, only its own are visible. The
-    /// list of a bound user or agent is read by that id, so that the statement has an index for it.
+    /// Lists conversations, newest activity first. Titles that contain a text are looked for among
+    /// the next 10,000 conversations.
     pub async fn list_conversations(
         &self,
         caller: Caller,
         filter: &ConversationFilter,
     ) -> Result<ConversationPage, StoreError> {
-        let mut db = self.reads.checkout(caller).await?;
-        // The statements differ in the ids that follow the tenant: `$whose`.
-        macro_rules! page {
-            ($file:literal $(, $whose:expr)*) => {
-                sqlx::query_file_as!(
-                    ConversationRow,
-                    $file,
-                    caller.tenant().0,
-                    $($whose,)*
-                    filter.status.map(ConversationStatus::code),
-                    filter.title_prefix,
-                    filter.after.map(|(activity, _)| activity.0),
-                    filter.after.map(|(_, id)| id.0),
-                    filter.limit + 1,
-                    LISTED_LAG_SECONDS,
-                    filter.title_contains,
-                )
-                .fetch_all(&mut *db)
-                .await?
-            };
-        }
-        let (bound_user, bound_agent) = match caller.bound() {
-            Some(Bound::User(user)) => (Some(user.as_str()), None),
-            Some(Bound::Agent(agent)) => (None, Some(agent.as_str())),
-            Some(Bound::Conversation(_)) | None => (None, None),
+        let Some(whose) = Whose::of(&caller, filter) else {
+            return ConversationPage::of(Vec::new(), filter.limit);
         };
-        let user = filter.user_id.as_deref().or(bound_user);
-        let agent = filter.agent_id.as_deref().or(bound_agent);
-        let rows = match (user, agent) {
-            (None, None) => page!("sql/list_conversations.sql"),
-            (None, Some(agent)) => page!("sql/list_conversations_of_agent.sql", agent),
-            (Some(user), None) => page!("sql/list_conversations_of_user.sql", user),
-            (Some(user), Some(agent)) => {
-                page!("sql/list_conversations_of_user_and_agent.sql", user, agent)
-            }
+        let mut db = self.reads.checkout(caller).await?;
+        let (rows, oldest) = match &filter.title_contains {
+            Some(text) => search_titles(&mut db, caller, whose, (filter, text)).await?,
+            None => (list_page(&mut db, caller, whose, filter).await?, None),
         };
         db.release().await?;
-        ConversationPage::of(rows, filter.limit)
+        let page = ConversationPage::of(rows, filter.limit)?;
+        Ok(ConversationPage {
+            continues_before: oldest.filter(|_| !page.more),
+            ..page
+        })
     }
 
-    /// Lists the pinned conversations among the newest [`PINNED_SCAN`] of the tenant, or of the
-    /// user that the filter names: at most [`PINNED_LIMIT`], newest activity first. The filter's
-    /// position and limit do not count.
+    /// Lists the pinned conversations among the newest [`PINNED_SCAN`] of the tenant, or of the user
+    /// or the agent that the filter or the caller's binding names: at most [`PINNED_LIMIT`], newest
+    /// activity first. The filter's position and limit do not count.
     pub async fn list_pinned_conversations(
         &self,
         caller: Caller,
         filter: &ConversationFilter,
     ) -> Result<ConversationPage, StoreError> {
+        let filter = &ConversationFilter {
+            after: None,
+            ..filter.clone()
+        };
+        let Some(whose) = Whose::of(&caller, filter) else {
+            return ConversationPage::of(Vec::new(), PINNED_LIMIT);
+        };
         let mut db = self.reads.checkout(caller).await?;
         macro_rules! pinned {
             ($file:literal $(, $whose:expr)*) => {
@@ -133,7 +166,6 @@ impl Store {
                     $file,
                     caller.tenant().0,
                     $($whose,)*
-                    filter.agent_id,
                     filter.status.map(ConversationStatus::code),
                     filter.title_prefix,
                     filter.title_contains,
@@ -144,11 +176,200 @@ impl Store {
                 .await?
             };
         }
-        let rows = match &filter.user_id {
-            None => pinned!("sql/list_pinned_conversations.sql"),
-            Some(user) => pinned!("sql/list_pinned_conversations_of_user.sql", user),
+        let rows = match whose {
+            Whose::Tenant => pinned!("sql/list_pinned_conversations.sql"),
+            Whose::Agent(agent) => pinned!("sql/list_pinned_conversations_of_agent.sql", agent),
+            Whose::User(user) => {
+                pinned!(
+                    "sql/list_pinned_conversations_of_user.sql",
+                    user,
+                    None::<&str>
+                )
+            }
+            Whose::UserAndAgent(user, agent) => {
+                pinned!(
+                    "sql/list_pinned_conversations_of_user.sql",
+                    user,
+                    Some(agent)
+                )
+            }
+            Whose::Bound(id) => {
+                find_bound_conversation(&mut db, caller, id, filter, Some(true)).await?
+            }
         };
         db.release().await?;
         ConversationPage::of(rows, PINNED_LIMIT)
+    }
+}
+
+/// Lists conversations without looking for a text in their titles.
+async fn list_page(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    whose: Whose<'_>,
+    filter: &ConversationFilter,
+) -> Result<Vec<ConversationRow>, StoreError> {
+    // The statements differ in the ids that follow the tenant: `$whose`.
+    macro_rules! page {
+        ($file:literal $(, $whose:expr)*) => {
+            sqlx::query_file_as!(
+                ConversationRow,
+                $file,
+                caller.tenant().0,
+                $($whose,)*
+                filter.status.map(ConversationStatus::code),
+                filter.title_prefix,
+                filter.after.map(|(activity, _)| activity.0),
+                filter.after.map(|(_, id)| id.0),
+                filter.limit + 1,
+                LISTED_LAG_SECONDS,
+            )
+            .fetch_all(db)
+            .await?
+        };
+    }
+    Ok(match whose {
+        Whose::Tenant => page!("sql/list_conversations.sql"),
+        Whose::Agent(agent) => page!("sql/list_conversations_of_agent.sql", agent),
+        Whose::User(user) => page!("sql/list_conversations_of_user.sql", user),
+        Whose::UserAndAgent(user, agent) => {
+            page!("sql/list_conversations_of_user_and_agent.sql", user, agent)
+        }
+        Whose::Bound(id) => find_bound_conversation(db, caller, id, filter, None).await?,
+    })
+}
+
+/// Lists conversations whose titles contain the text. Titles have no index for that: looks at the next
+/// 10,000 conversations, and at some within the lag of `listed_ts`. Returns also the time before which it has not looked; None: it has
+/// looked at all.
+async fn search_titles(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    whose: Whose<'_>,
+    (filter, text): (&ConversationFilter, &str),
+) -> Result<(Vec<ConversationRow>, Option<Micros>), StoreError> {
+    let (activity, id) = filter.after.unzip();
+    macro_rules! search {
+        ($end:literal, $page:literal $(, $whose:expr)*) => {{
+            let oldest = sqlx::query_file_scalar!(
+                $end,
+                caller.tenant().0,
+                $($whose,)*
+                activity.map(|activity| activity.0),
+                id.map(|id| id.0),
+            )
+            .fetch_optional(&mut *db)
+            .await?;
+            let rows = sqlx::query_file_as!(
+                ConversationRow,
+                $page,
+                caller.tenant().0,
+                $($whose,)*
+                filter.status.map(ConversationStatus::code),
+                filter.title_prefix,
+                activity.map(|activity| activity.0),
+                id.map(|id| id.0),
+                filter.limit + 1,
+                LISTED_LAG_SECONDS,
+                text,
+                oldest,
+            )
+            .fetch_all(db)
+            .await?;
+            (rows, oldest.map(Micros))
+        }};
+    }
+    Ok(match whose {
+        Whose::Tenant => search!("sql/find_title_scan_end.sql", "sql/search_titles.sql"),
+        Whose::Agent(agent) => search!(
+            "sql/find_title_scan_end_of_agent.sql",
+            "sql/search_titles_of_agent.sql",
+            agent
+        ),
+        Whose::User(user) => search!(
+            "sql/find_title_scan_end_of_user.sql",
+            "sql/search_titles_of_user.sql",
+            user
+        ),
+        Whose::UserAndAgent(user, agent) => search!(
+            "sql/find_title_scan_end_of_user_and_agent.sql",
+            "sql/search_titles_of_user_and_agent.sql",
+            user,
+            agent
+        ),
+        Whose::Bound(id) => {
+            let rows = find_bound_conversation(db, caller, id, filter, None).await?;
+            (rows, None)
+        }
+    })
+}
+
+/// Finds the conversation that the caller is bound to, if the list of this filter has it. `pinned`:
+/// whether it must be pinned or must not; None: either.
+async fn find_bound_conversation(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    filter: &ConversationFilter,
+    pinned: Option<bool>,
+) -> Result<Vec<ConversationRow>, StoreError> {
+    let rows = sqlx::query_file_as!(
+        ConversationRow,
+        "sql/list_bound_conversation.sql",
+        caller.tenant().0,
+        id.0,
+        filter.user_id,
+        filter.agent_id,
+        filter.status.map(ConversationStatus::code),
+        filter.title_prefix,
+        filter.title_contains,
+        pinned,
+        filter.after.map(|(activity, _)| activity.0),
+        filter.after.map(|(_, id)| id.0),
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_core::caller::{BoundId, TenantId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_bound_caller_gets_its_own_by_an_id_and_nothing_of_others() {
+        let id = |text| BoundId::new(text).expect("an id");
+        let of = |bound: Option<Bound>, user: &str, agent: &str| {
+            let caller = Caller::of(TenantId::DEFAULT);
+            let caller = bound.map_or(caller, |bound| caller.bound_to(bound));
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let filter = ConversationFilter {
+                user_id: some(user),
+                agent_id: some(agent),
+                ..ConversationFilter::default()
+            };
+            Whose::of(&caller, &filter).map(|whose| format!("{whose:?}"))
+        };
+        let some = |whose: Whose<'_>| Some(format!("{whose:?}"));
+        let anna = Some(Bound::User(id("anna")));
+        let desk = Some(Bound::Agent(id("desk")));
+        assert_eq!(of(None, "", ""), some(Whose::Tenant));
+        assert_eq!(of(None, "anna", ""), some(Whose::User("anna")));
+        for user in ["", "anna"] {
+            assert_eq!(of(anna, user, ""), some(Whose::User("anna")));
+            let both = Whose::UserAndAgent("anna", "desk");
+            assert_eq!(of(anna, user, "desk"), some(both));
+        }
+        assert_eq!(of(desk, "", ""), some(Whose::Agent("desk")));
+        assert_eq!(of(anna, "bert", ""), None);
+        assert_eq!(of(desk, "", "other"), None);
+        let own = ConversationId(Uuid::from_u128(7));
+        assert_eq!(
+            of(Some(Bound::Conversation(own)), "bert", ""),
+            some(Whose::Bound(own))
+        );
     }
 }

@@ -344,6 +344,11 @@ async fn end_erasure(
             .await?;
         let rows = i64::try_from(models.rows_affected()).unwrap_or(i64::MAX);
         erasure.rows.add("ai_model", rows);
+        // Sessions of the page name subjects of tokens. They are no content, so no receipt counts
+        // them.
+        sqlx::query!("delete from web_session where tenant_id = $1", tenant)
+            .execute(&mut *db)
+            .await?;
     }
     sqlx::query_file!(
         "sql/end_erasure.sql",

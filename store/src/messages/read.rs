@@ -199,6 +199,7 @@ impl Store {
     ) -> Result<ContentRead<MessagePage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
+        db.narrow_to(caller, id).await?;
         let extent = Extent::read(&mut db, caller, id).await?;
         let page_bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
@@ -272,6 +273,7 @@ impl Store {
         let tenant = caller.tenant().0;
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
+        db.narrow_to(caller, id).await?;
         let rows = sqlx::query_file_as!(
             MessageRow,
             "sql/list_messages.sql",

@@ -52,6 +52,7 @@ impl Store {
         ask: TokenRunsAsk,
     ) -> Result<Vec<TokenRun>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        db.narrow_to(caller, id).await?;
         let newest = read_newest_id(&mut db, caller, id).await?;
         let last = match ask.last {
             MessageId::NONE => newest,

@@ -14,4 +14,4 @@ mod web_sessions;
 pub use credentials::ActiveKey;
 pub use owner::{ListedKey, ListedTenant, NewKey, OwnerConnection};
 pub use usage::{TenantFigures, TenantUsage};
-pub use web_sessions::{ActiveWebSession, NewWebSession};
+pub use web_sessions::{ActiveWebSession, NewWebSession, SessionHolder};

@@ -195,11 +195,13 @@ impl OwnerConnection {
         keys.collect()
     }
 
-    /// Revokes a key. Returns false if it does not exist or is revoked already.
+    /// Revokes a key, and deletes its sessions of the page. Returns false if it does not exist or is
+    /// revoked already.
     pub async fn revoke_key(&mut self, id: Uuid) -> Result<bool, StoreError> {
         let revoked = sqlx::query!(
-            "update api_key set revoked_ts = now() where key_id = $1 and revoked_ts is null",
-            id
+            "with ended as (delete from web_session where key_id = $1)
+             update api_key set revoked_ts = now() where key_id = $1 and revoked_ts is null",
+            id,
         )
         .execute(&mut self.db)
         .await?;

@@ -6,6 +6,7 @@
 //! - `hostile`: hostile texts run nothing and load nothing.
 //! - `interruptions`: the server is killed in the middle of an answer.
 //! - `operations`: the operator's page.
+//! - `other_sites`: links of other sites, and frames.
 //! - `pages`: every page, with a conversation that fills it.
 //! - `speed`: how fast pages are drawn, and what they weigh.
 //! - `talking`: answers come, are stopped and made anew; two windows agree.
@@ -19,6 +20,7 @@ mod harness;
 mod hostile;
 mod interruptions;
 mod operations;
+mod other_sites;
 mod pages;
 mod speed;
 mod talking;

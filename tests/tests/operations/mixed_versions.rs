@@ -1,7 +1,10 @@
 //! While servers and workers are replaced, those of version 0.2.0 read conversations in which newer
 //! ones have changed messages. Their statements, which know nothing of changes, return nothing of
-//! what was withdrawn, replaced or erased: it is not where they look.
+//! what was withdrawn, replaced or erased: it is not where they look. Nor do they accept a key that
+//! is bound, which they would take for one of the whole tenant.
 
+use anneal_core::caller::{Bound, BoundId, Verb};
+use anneal_server::GeneratedKey;
 use anneal_testkit::{TestApp, TestConversation, pb, prose, user};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -134,4 +137,35 @@ async fn statements_of_version_0_2_0_return_nothing_of_what_no_longer_stands() {
             }
         }
     }
+}
+
+/// Whether a server of version 0.2.0 accepts this key: it compares the stored digest with the SHA-256
+/// of the secret.
+async fn is_accepted_by_version_0_2_0(app: &TestApp, key: &GeneratedKey) -> bool {
+    let (_, secret) = key.text["anneal_".len()..]
+        .split_once('_')
+        .expect("two parts");
+    let sql = "select secret_digest = sha256(convert_to($2, 'UTF8')) from (
+            select tenant_id, verbs, secret_digest, (extract(epoch from expires_ts - now()) * 1000000)::bigint as ends_in_us
+            from api_key
+            where key_id = $1 and revoked_ts is null and (expires_ts is null or expires_ts > now())
+        ) as key";
+    sqlx::query_scalar(sql)
+        .bind(key.id)
+        .bind(secret)
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("there is such a key")
+}
+
+#[tokio::test]
+async fn a_server_of_version_0_2_0_refuses_a_bound_key() {
+    let app = TestApp::start().await;
+    let bound = Bound::User(BoundId::new("anna").expect("an id"));
+    let (free, bound) = (
+        app.key("a", &[Verb::Read]).await,
+        app.bound_key("a", &[Verb::Read], bound).await,
+    );
+    assert!(is_accepted_by_version_0_2_0(&app, &free).await);
+    assert!(!is_accepted_by_version_0_2_0(&app, &bound).await);
 }

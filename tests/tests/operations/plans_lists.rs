@@ -1,7 +1,11 @@
 //! A page of a list of conversations is read by two scans of one index. They read little more than
-//! the page.
+//! the page, also for bound callers. Pinned conversations and texts in titles are looked for among
+//! 10,000 conversations of an index.
 
-use anneal_testkit::{TestApp, eventually, pb};
+use anneal_core::caller::{Bound, BoundId, Verb};
+use anneal_server::{AuthSettings, ServerSettings};
+use anneal_testkit::{AuthorizedChannel, TestApp, eventually, pb};
+use pb::conversation_service_client::ConversationServiceClient;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
@@ -216,51 +220,181 @@ async fn read_statistics(db: &mut PgConnection, index: &str) -> (i64, i64, i64) 
     .expect("counts")
 }
 
+/// What a list must scan.
+#[derive(Clone, Copy)]
+struct Scans {
+    index: &'static str,
+    /// Scans of each call.
+    scans: i64,
+    /// Most entries that each scan reads.
+    rows: i64,
+}
+
+/// A page: two scans.
+const fn page_of(index: &'static str) -> Scans {
+    Scans {
+        index,
+        scans: 2,
+        rows: MAX_ROWS,
+    }
+}
+
+/// Lists with this client and asserts what PostgreSQL reads for it. `count`: entries of the page.
+async fn assert_reads(
+    app: &TestApp,
+    (caller, ask): (&Caller, pb::ListConversationsRequest),
+    (expected, count): (Scans, usize),
+) {
+    let Scans { index, scans, rows } = expected;
+    let mut db = app.db().await;
+    let before = read_statistics(&mut db, index).await;
+    for _ in 0..CALLS {
+        let of_page = pb::ListConversationsRequest {
+            page_size: PAGE,
+            ..ask.clone()
+        };
+        let page = caller.clone().list_conversations(of_page).await;
+        let page = page.expect("lists").into_inner();
+        assert_eq!(page.conversations.len(), count, "{ask:?}");
+    }
+    // A backend reports its statistics when it is used again, a second later at the earliest.
+    eventually("PostgreSQL has counted the lists", async || {
+        let ask = pb::GetConversationRequest {
+            conversation_id: uuid::Uuid::nil().to_string(),
+        };
+        assert!(caller.clone().get_conversation(ask).await.is_err());
+        read_statistics(&mut db, index).await.0 >= before.0 + scans * CALLS
+    })
+    .await;
+    let after = read_statistics(&mut db, index).await;
+    let (scanned, read) = (after.0 - before.0, after.1 - before.1);
+    println!("{ask:?}: {scanned} scans of {index}, {read} entries for {CALLS} pages of {PAGE}");
+    assert_eq!(
+        (scanned, after.2),
+        (scans * CALLS, before.2),
+        "{ask:?}: index scans, no sequential scan"
+    );
+    assert!(read <= scans * CALLS * rows, "{ask:?}: {read} entries");
+}
+
+type Caller = ConversationServiceClient<AuthorizedChannel>;
+
 #[tokio::test]
 async fn the_servers_lists_read_no_more_than_the_page() {
     let app = TestApp::start().await;
-    let mut db = app.db().await;
-    fill(&mut db).await;
+    fill(&mut app.db().await).await;
+    let caller = ConversationServiceClient::new(app.authorized_channel(""));
     for list in lists() {
-        let before = read_statistics(&mut db, list.index).await;
-        for _ in 0..CALLS {
-            let ask = pb::ListConversationsRequest {
-                page_size: PAGE,
-                ..(list.ask)()
-            };
-            let page = app
-                .conversations()
-                .list_conversations(ask)
-                .await
-                .expect("lists")
-                .into_inner();
-            assert_eq!(page.conversations.len(), PAGE as usize);
-        }
-        // A backend reports its statistics when it is used again, a second later at the earliest.
-        eventually("PostgreSQL has counted the lists", async || {
-            let ask = pb::GetConversationRequest {
-                conversation_id: uuid::Uuid::nil().to_string(),
-            };
-            assert!(app.conversations().get_conversation(ask).await.is_err());
-            read_statistics(&mut db, list.index).await.0 >= before.0 + 2 * CALLS
-        })
-        .await;
-        let after = read_statistics(&mut db, list.index).await;
-        let (scans, read) = (after.0 - before.0, after.1 - before.1);
-        println!(
-            "{}: {scans} scans of {}, {read} entries for {CALLS} pages of {PAGE}",
-            list.name, list.index
-        );
-        assert_eq!(
-            (scans, after.2),
-            (2 * CALLS, before.2),
-            "{}: two index scans each, no sequential scan",
-            list.name
-        );
-        assert!(
-            read <= 2 * CALLS * MAX_ROWS,
-            "{}: {read} entries",
-            list.name
-        );
+        let page = (page_of(list.index), PAGE as usize);
+        assert_reads(&app, (&caller, (list.ask)()), page).await;
     }
+}
+
+/// An app whose default tenant has the conversations of [`fill`], and callers that are bound to Anna
+/// and to an agent.
+async fn start_with_bound_callers() -> (TestApp, Caller, Caller) {
+    let auth = AuthSettings {
+        api_keys: true,
+        ..AuthSettings::default()
+    };
+    let app = TestApp::with_auth(ServerSettings::default(), auth).await;
+    fill(&mut app.db().await).await;
+    let id = |text| BoundId::new(text).expect("an id");
+    let mut callers = Vec::new();
+    for bound in [Bound::User(id("anna")), Bound::Agent(id("agent 7"))] {
+        let key = app.bound_key("default", &[Verb::Read], bound).await;
+        let channel = app.authorized_channel(&format!("Bearer {}", key.text));
+        callers.push(ConversationServiceClient::new(channel));
+    }
+    let [user, agent] = callers.try_into().expect("there are two");
+    (app, user, agent)
+}
+
+#[tokio::test]
+async fn lists_of_bound_callers_read_no_more_than_the_page() {
+    let (app, user, agent) = start_with_bound_callers().await;
+    let ask = |user_id: &str, agent_id: &str| pb::ListConversationsRequest {
+        user_id: user_id.into(),
+        agent_id: agent_id.into(),
+        ..Default::default()
+    };
+    let page = PAGE as usize;
+    let of_user = page_of("ai_conversation_by_user");
+    let of_agent = page_of("ai_conversation_by_agent");
+    let of_both = page_of("ai_conversation_by_user_and_agent");
+    assert_reads(&app, (&user, ask("", "")), (of_user, page)).await;
+    assert_reads(&app, (&user, ask("", "agent 7")), (of_both, page)).await;
+    assert_reads(&app, (&agent, ask("", "")), (of_agent, page)).await;
+    assert_reads(&app, (&agent, ask("anna", "")), (of_both, page)).await;
+    // What is of others is not looked for.
+    for (caller, foreign) in [(&user, ask("user 1", "")), (&agent, ask("", "agent 8"))] {
+        for index in [of_user.index, of_agent.index, of_both.index] {
+            let nothing = Scans {
+                index,
+                scans: 0,
+                rows: 0,
+            };
+            assert_reads(&app, (caller, foreign.clone()), (nothing, 0)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_list_looks_for_without_an_index_it_looks_for_among_ten_thousand() {
+    const SCAN: i64 = 10_000;
+    let (app, user, agent) = start_with_bound_callers().await;
+    let pinned = pb::ListConversationsRequest {
+        pinned_only: true,
+        ..Default::default()
+    };
+    let titled = pb::ListConversationsRequest {
+        title_contains: "no such title".into(),
+        ..Default::default()
+    };
+    for (caller, index) in [
+        (&user, "ai_conversation_by_user"),
+        (&agent, "ai_conversation_by_agent"),
+    ] {
+        let once = Scans {
+            index,
+            scans: 1,
+            rows: SCAN,
+        };
+        assert_reads(&app, (caller, pinned.clone()), (once, 0)).await;
+        // One scan finds where the page ends, the other one reads it.
+        let twice = Scans {
+            index,
+            scans: 2,
+            rows: SCAN + 2 * LAG,
+        };
+        assert_reads(&app, (caller, titled.clone()), (twice, 0)).await;
+    }
+    // The pages lead on to the end.
+    let (mut pages, mut found, mut page_token) = (0, Vec::new(), String::new());
+    loop {
+        let ask = pb::ListConversationsRequest {
+            title_contains: "TITLE 19999".into(),
+            page_token,
+            ..Default::default()
+        };
+        let page = user.clone().list_conversations(ask).await;
+        let page = page.expect("lists").into_inner();
+        pages += 1;
+        found.extend(page.conversations.into_iter().map(|one| one.title));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    found.sort();
+    // Of the titles 19999 and 199990 to 199999, Anna has those with an even number.
+    let expected = [
+        "title 199990",
+        "title 199992",
+        "title 199994",
+        "title 199996",
+        "title 199998",
+    ];
+    assert_eq!(found, expected);
+    assert!((10..=13).contains(&pages), "{pages} pages");
 }

@@ -43,7 +43,7 @@ impl Worker {
                 tokio::join!(
                     worker.leases.run_heartbeat(&worker.store),
                     maintenance::run_rescue_loop(&worker.store),
-                    maintenance::run_part_cleanup_loop(&worker.store),
+                    maintenance::run_cleanup_loop(&worker.store),
                     maintenance::run_queue_metrics_loop(&worker.store),
                     maintenance::run_database_metrics_loop(&worker.store),
                     maintenance::run_breaker_metrics_loop(&worker.store, &worker.summarizers),

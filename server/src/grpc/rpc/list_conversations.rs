@@ -79,6 +79,8 @@ pub(crate) async fn list_conversations(
             };
             scope.token(&(time.0, last.id.0))
         })
+        // The nil id comes before all others, so the next page has what was active before.
+        .or_else(|| Some(scope.token(&(found.continues_before?.0, uuid::Uuid::nil()))))
         .unwrap_or_default();
     let conversations = found
         .conversations

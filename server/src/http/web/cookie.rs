@@ -1,84 +1,128 @@
-//! The cookie of the page. It holds the session of a person who has signed in, or random bytes for
-//! the forms of somebody who has not. It means something to the routes of the page alone.
+//! The cookies of the page. One holds the session of a person who has signed in. Another one holds
+//! random bytes for the forms of somebody without a session. They have different names, so that a
+//! form for somebody without a session never replaces one: a browser sends neither cookie with the
+//! first request after a link of another site. They mean something to the routes of the page alone.
+
+use std::convert::Infallible;
 
 use axum::{
-    extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    extract::{FromRequestParts, Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::{Html, IntoResponse as _, Response},
 };
 
+use super::{
+    csrf,
+    page::{self, SIGN_IN_PATH},
+};
 use crate::{
     auth::{FromPage, SessionSecret, SessionText},
     failure::Failure,
     http::{problem::Problem, state::HttpState},
 };
 
-/// The prefix of random bytes for the forms of somebody who has not signed in.
-const ANONYMOUS_PREFIX: &str = "anneala_";
+/// The page for a person who follows a link of another site. It opens itself again: the second
+/// request comes from this site, so the browser sends the cookies with it.
+const ARRIVAL: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+     <meta http-equiv=\"refresh\" content=\"0\"><title>anneal</title></head>\
+     <body><p><a href=\"\">Open the page</a></p></body></html>\n";
 
-/// How the cookie is set.
-#[derive(Debug, Clone, Copy)]
+/// How the cookies are set.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CookieSettings {
-    /// Whether browsers return it over HTTPS only.
+    /// Whether browsers return them over HTTPS only.
     is_secure: bool,
+    /// The name of a session's cookie.
+    session: String,
+    /// The name of the cookie for forms of somebody without a session.
+    forms: String,
+}
+
+/// The values of the two cookies in a request. A name may stand there several times.
+#[derive(Default)]
+struct Found {
+    session: Vec<String>,
+    forms: Vec<String>,
 }
 
 impl CookieSettings {
-    /// How this server sets it.
-    pub(super) fn of(state: &HttpState) -> Self {
-        Self {
-            is_secure: state.web.has_secure_cookies,
-        }
+    /// How this server sets them for a request with these headers to this address.
+    fn of(state: &HttpState, headers: &HeaderMap, uri: &Uri) -> Self {
+        Self::new(state.web.has_secure_cookies, csrf::port(headers, uri))
     }
 
-    /// The name. Browsers accept the prefix only from the host itself, over HTTPS.
-    const fn name(self) -> &'static str {
-        if self.is_secure {
-            "__Host-anneal"
+    /// Browsers accept the prefix only from the host itself, over HTTPS. Without it, servers on
+    /// other ports of the host would have the same cookies, because those of all ports are one set.
+    fn new(is_secure: bool, port: u16) -> Self {
+        let session = if is_secure {
+            "__Host-anneal".to_owned()
         } else {
-            "anneal"
+            format!("anneal-{port}")
+        };
+        Self {
+            is_secure,
+            forms: format!("{session}-forms"),
+            session,
         }
     }
 
     /// The header that sets the cookie of a session.
-    pub(super) fn of_session(self, secret: &SessionSecret) -> HeaderValue {
-        self.header(&SessionText(secret.clone()).text(), "")
+    pub(super) fn of_session(&self, secret: &SessionSecret) -> HeaderValue {
+        self.header(&self.session, &SessionText(secret.clone()).text(), "")
     }
 
-    /// The header that sets the cookie of somebody who has not signed in.
-    fn of_nobody(self, secret: &SessionSecret) -> HeaderValue {
-        self.header(&format!("{ANONYMOUS_PREFIX}{}", secret.encode()), "")
+    /// The header that sets the cookie for forms of somebody without a session.
+    fn of_forms(&self, secret: &SessionSecret) -> HeaderValue {
+        self.header(&self.forms, &secret.encode(), "")
     }
 
-    /// The header that removes the cookie.
-    pub(super) fn removal(self) -> HeaderValue {
-        self.header("", "; Max-Age=0")
+    /// The header that removes the cookie of a session.
+    pub(super) fn removal(&self) -> HeaderValue {
+        self.header(&self.session, "", "; Max-Age=0")
     }
 
-    fn header(self, value: &str, end: &str) -> HeaderValue {
-        let (name, secure) = (self.name(), if self.is_secure { "; Secure" } else { "" });
+    fn header(&self, name: &str, value: &str, end: &str) -> HeaderValue {
+        let secure = if self.is_secure { "; Secure" } else { "" };
         let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{end}");
         let mut header = HeaderValue::try_from(text).expect("its parts are visible ASCII");
         header.set_sensitive(true);
         header
     }
 
-    /// The value of the cookie. None: there is none. An error: there are several.
-    fn find(self, headers: &HeaderMap) -> Result<Option<String>, Problem> {
-        let mut found = None;
-        for line in headers.get_all(header::COOKIE) {
-            for pair in line.to_str().unwrap_or_default().split(';') {
-                let Some((name, value)) = pair.trim().split_once('=') else {
-                    continue;
-                };
-                if name == self.name() && found.replace(value.to_owned()).is_some() {
-                    let detail = "the browser sent two cookies of this page: delete them";
-                    return Err(Problem::malformed(StatusCode::BAD_REQUEST, detail));
-                }
+    /// The cookies of the page among those of a request. Other cookies may hold any bytes.
+    fn find(&self, headers: &HeaderMap) -> Found {
+        let mut found = Found::default();
+        let lines = headers.get_all(header::COOKIE).iter();
+        for pair in lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')) {
+            let pair = String::from_utf8_lossy(pair.trim_ascii());
+            match pair.split_once('=') {
+                Some((name, value)) if name == self.session => found.session.push(value.to_owned()),
+                Some((name, value)) if name == self.forms => found.forms.push(value.to_owned()),
+                _ => {}
             }
         }
-        Ok(found)
+        found
+    }
+
+    /// The refusal of several cookies of one name: one of them was planted. It removes those that
+    /// this page could have set.
+    fn refuse_several(&self) -> Response {
+        let detail = "the browser sent two cookies of this page: sign in again";
+        let mut answer = Problem::malformed(StatusCode::BAD_REQUEST, detail).into_response();
+        let headers = answer.headers_mut();
+        headers.append(header::SET_COOKIE, self.removal());
+        let of_forms = self.header(&self.forms, "", "; Max-Age=0");
+        headers.append(header::SET_COOKIE, of_forms);
+        answer
+    }
+}
+
+impl FromRequestParts<HttpState> for CookieSettings {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Infallible> {
+        Ok(Self::of(state, &parts.headers, &parts.uri))
     }
 }
 
@@ -86,97 +130,149 @@ impl CookieSettings {
 #[derive(Clone)]
 pub(super) struct SignedIn(pub(super) SessionSecret);
 
-/// Middleware of the page: turns the cookie into the credential of the request. Gives a cookie to a
-/// browser that opens a page and has none.
+/// Middleware of the page: turns the cookie of a session into the credential of the request, and
+/// finds the secret of its forms. That of the form to sign in, and of every form where nobody signs
+/// in, is in a cookie of its own, which a page with such a form sets.
 pub(super) async fn accept_cookie(
     State(state): State<HttpState>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let cookies = CookieSettings::of(&state);
-    let value = match cookies.find(request.headers()) {
-        Ok(value) => value.unwrap_or_default(),
-        Err(problem) => return problem.into_response(),
-    };
+    let cookies = CookieSettings::of(&state, request.headers(), request.uri());
+    let Found { session, forms } = cookies.find(request.headers());
+    if session.len() > 1 || forms.len() > 1 {
+        return cookies.refuse_several();
+    }
+    if session.is_empty() && forms.is_empty() && is_arrival(&request) {
+        return Html(ARRIVAL).into_response();
+    }
     request.headers_mut().remove(header::COOKIE);
-    let mut new_cookie = None;
-    if let Some(session) = SessionText::parse(&value) {
+    let signs_in = !state.auth.accepts_anyone();
+    let value = session.first().filter(|_| signs_in);
+    let session = value.and_then(|value| SessionText::parse(value));
+    if let Some(session) = &session {
         if request.headers().contains_key(header::AUTHORIZATION) {
             let detail = "send the cookie or the authorization header, not both";
             return Problem::malformed(StatusCode::BAD_REQUEST, detail).into_response();
         }
-        if !state.auth.accepts_anyone() {
-            let header = HeaderValue::try_from(format!("Bearer {value}"));
-            let mut header = header.expect("a session is visible ASCII");
-            header.set_sensitive(true);
-            request.headers_mut().insert(header::AUTHORIZATION, header);
-            request.extensions_mut().insert(FromPage);
-            request.extensions_mut().insert(SignedIn(session.0.clone()));
-        }
-        request.extensions_mut().insert(session.0);
-    } else if let Some(secret) = value
-        .strip_prefix(ANONYMOUS_PREFIX)
-        .and_then(SessionSecret::decode)
-    {
-        request.extensions_mut().insert(secret);
-    } else if request.method() == Method::GET {
-        let Ok(secret) = SessionSecret::make() else {
-            return Problem::from(Failure::Panicked).into_response();
-        };
-        new_cookie = Some(cookies.of_nobody(&secret));
-        request.extensions_mut().insert(secret);
+        let header = HeaderValue::try_from(format!("Bearer {}", session.text()));
+        let mut header = header.expect("a session is visible ASCII");
+        header.set_sensitive(true);
+        request.headers_mut().insert(header::AUTHORIZATION, header);
+        request.extensions_mut().insert(FromPage);
+        request.extensions_mut().insert(SignedIn(session.0.clone()));
     }
+    let is_of_nobody = !signs_in || request.uri().path() == SIGN_IN_PATH;
+    if !is_of_nobody {
+        session.map(|session| request.extensions_mut().insert(session.0));
+        return next.run(request).await;
+    }
+    if let Some(secret) = forms.first().and_then(|text| SessionSecret::decode(text)) {
+        request.extensions_mut().insert(secret);
+        return next.run(request).await;
+    }
+    if request.method() != Method::GET {
+        return next.run(request).await;
+    }
+    let Ok(secret) = SessionSecret::make() else {
+        return Problem::from(Failure::Panicked).into_response();
+    };
+    request.extensions_mut().insert(secret.clone());
     let mut response = next.run(request).await;
-    if let Some(cookie) = new_cookie {
+    if page::is_html(response.headers()) {
         let headers = response.headers_mut();
-        headers.entry(header::SET_COOKIE).or_insert(cookie);
+        headers.append(header::SET_COOKIE, cookies.of_forms(&secret));
     }
     response
+}
+
+/// Whether a person follows a link of another site. Browsers omit the cookies then, so it is unknown
+/// who that is.
+fn is_arrival(request: &Request) -> bool {
+    let headers = request.headers();
+    request.method() == Method::GET
+        && csrf::is_cross_site(headers)
+        && page::accepts_html(headers)
+        && !headers.contains_key(page::HX_REQUEST)
+        && !headers.contains_key(header::AUTHORIZATION)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAIN: CookieSettings = CookieSettings { is_secure: false };
-    const SECURE: CookieSettings = CookieSettings { is_secure: true };
+    fn plain() -> CookieSettings {
+        CookieSettings::new(false, 8080)
+    }
 
     #[test]
     fn a_secure_cookie_is_of_this_host_alone() {
         let secret = SessionSecret::from_bytes([1; 32]);
-        let set = SECURE.of_session(&secret);
-        let set = set.to_str().expect("is text");
-        assert!(set.starts_with("__Host-anneal=anneals_"), "{set}");
-        for attribute in ["; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure"] {
-            assert!(set.contains(attribute), "{set} lacks {attribute}");
+        let secure = CookieSettings::new(true, 443);
+        for (set, name) in [
+            (secure.of_session(&secret), "__Host-anneal=anneals_"),
+            (secure.of_forms(&secret), "__Host-anneal-forms="),
+        ] {
+            let set = set.to_str().expect("is text");
+            assert!(set.starts_with(name), "{set}");
+            for attribute in ["; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure"] {
+                assert!(set.contains(attribute), "{set} lacks {attribute}");
+            }
+            assert!(!set.contains("Domain"), "{set}");
         }
-        assert!(!set.contains("Domain"), "{set}");
-        let plain = PLAIN.of_session(&secret);
+        let plain = plain().of_session(&secret);
         let plain = plain.to_str().expect("is text");
         assert!(
-            plain.starts_with("anneal=") && !plain.contains("Secure"),
+            plain.starts_with("anneal-8080=") && !plain.contains("Secure"),
             "{plain}"
         );
     }
 
     #[test]
-    fn the_cookie_is_found_among_others_and_two_of_it_are_refused() {
-        let find = |lines: &[&'static str]| {
+    fn the_cookies_are_found_among_others_whatever_bytes_those_hold() {
+        let find = |lines: &[&'static [u8]]| {
             let mut headers = HeaderMap::new();
             for line in lines {
-                headers.append(header::COOKIE, HeaderValue::from_static(line));
+                let line = HeaderValue::from_bytes(line).expect("is a header");
+                headers.append(header::COOKIE, line);
             }
-            PLAIN.find(&headers).map_err(|problem| problem.status())
+            let found = plain().find(&headers);
+            (found.session.join(","), found.forms.join(","))
         };
-        assert_eq!(find(&[]), Ok(None));
-        assert_eq!(find(&["xanneal=1; anneals=2"]), Ok(None));
-        assert_eq!(find(&["a=1; anneal=x=y; b=2"]), Ok(Some("x=y".to_owned())));
-        assert_eq!(find(&["anneal=1; anneal=2"]), Err(400));
-        assert_eq!(find(&["anneal=1", "anneal=1"]), Err(400));
-        let mut headers = HeaderMap::new();
-        let line = HeaderValue::from_static("anneal=1; __Host-anneal=2");
-        headers.insert(header::COOKIE, line);
-        let found = SECURE.find(&headers).map_err(|problem| problem.status());
-        assert_eq!(found, Ok(Some("2".to_owned())));
+        let found = |session: &str, forms: &str| (session.to_owned(), forms.to_owned());
+        assert_eq!(find(&[]), found("", ""));
+        assert_eq!(
+            find(&[b"xanneal-8080=1; anneal-80=2; anneal=3"]),
+            found("", "")
+        );
+        assert_eq!(
+            find(&[b"a=\xe9\xff; anneal-8080=x=y; b=2", b"anneal-8080-forms=z"]),
+            found("x=y", "z")
+        );
+        assert_eq!(find(&[b"anneal-8080=1; anneal-8080=2"]), found("1,2", ""));
+        assert_eq!(
+            find(&[b"anneal-8080=1", b"anneal-8080=1"]),
+            found("1,1", "")
+        );
+    }
+
+    #[test]
+    fn several_cookies_of_a_name_are_refused_and_removed() {
+        let answer = plain().refuse_several();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+        let set: Vec<&[u8]> = answer
+            .headers()
+            .get_all(header::SET_COOKIE)
+            .iter()
+            .map(HeaderValue::as_bytes)
+            .collect();
+        assert_eq!(set.len(), 2);
+        for name in ["anneal-8080=;", "anneal-8080-forms=;"] {
+            assert!(
+                set.iter().any(|set| set.starts_with(name.as_bytes())),
+                "{name}"
+            );
+        }
+        assert!(set.iter().all(|set| set.ends_with(b"; Max-Age=0")));
     }
 }

@@ -66,14 +66,31 @@ pub(super) fn is_same_origin(headers: &HeaderMap, uri: &Uri) -> bool {
     let Some(Some(origin)) = text(&header::ORIGIN) else {
         return false;
     };
-    let host = uri
-        .authority()
-        .map(Authority::as_str)
-        .or_else(|| text(&header::HOST).flatten());
+    let host = host(headers, uri);
     let origin = origin
         .strip_prefix("https://")
         .or_else(|| origin.strip_prefix("http://"));
     origin.is_some() && origin == host
+}
+
+/// Whether a page of another site has sent the request.
+pub(super) fn is_cross_site(headers: &HeaderMap) -> bool {
+    let site = headers.get(&SEC_FETCH_SITE);
+    site.is_some_and(|site| site == "cross-site")
+}
+
+/// Host and port by which the sender knows this server.
+fn host<'r>(headers: &'r HeaderMap, uri: &'r Uri) -> Option<&'r str> {
+    let header = || headers.get(header::HOST)?.to_str().ok();
+    uri.authority().map(Authority::as_str).or_else(header)
+}
+
+/// The port by which the sender knows this server; 80: it names none.
+pub(super) fn port(headers: &HeaderMap, uri: &Uri) -> u16 {
+    let authority = host(headers, uri).and_then(|host| host.parse::<Authority>().ok());
+    authority
+        .and_then(|authority| authority.port_u16())
+        .unwrap_or(80)
 }
 
 #[cfg(test)]
@@ -130,5 +147,22 @@ mod tests {
             (SEC_FETCH_SITE, "cross-site"),
             (header::ORIGIN, "http://a.example:8080")
         ]));
+    }
+
+    #[test]
+    fn the_port_is_the_one_that_the_sender_has_named() {
+        for (host, expected) in [
+            ("a.example:8080", 8080),
+            ("[::1]:9", 9),
+            ("a.example", 80),
+            ("a.example:", 80),
+            ("a.example:99999", 80),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            assert_eq!(port(&headers, &Uri::from_static("/")), expected, "{host}");
+        }
+        let uri = Uri::from_static("http://a.example:7/");
+        assert_eq!(port(&HeaderMap::new(), &uri), 7);
     }
 }

@@ -31,7 +31,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
-/// Adds the headers. A route may have set a stricter policy, or allowed caches to keep its answer.
+/// Adds the headers. A route may have set a stricter policy. Only what is public may be kept by
+/// caches: streams come with a weaker word than `no-store`.
 pub(super) fn protect(response: &mut Response) {
     let headers: &mut HeaderMap = response.headers_mut();
     for (name, value) in HEADERS {
@@ -40,7 +41,8 @@ pub(super) fn protect(response: &mut Response) {
     headers
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static(CONTENT_SECURITY_POLICY));
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-store"));
+    let kept = headers.get(header::CACHE_CONTROL);
+    if !kept.is_some_and(|kept| kept.as_bytes().starts_with(b"public")) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
 }

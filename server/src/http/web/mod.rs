@@ -3,7 +3,7 @@
 //!
 //! - `page`: what all pages share: the caller, the frame, the kinds of answers
 //! - `form`, `csrf`: forms, and how others' forms are refused
-//! - `cookie`: the cookie, which holds a session
+//! - `cookie`: the cookies: one holds a session, one what forms of somebody without a session need
 //! - `sign_in`: sign-in and sign-out
 //! - `assets`: the stylesheet and the scripts
 //! - `operations`: the operator's page
@@ -38,7 +38,7 @@ use super::state::HttpState;
 /// Routes that belong to no page.
 const ROUTES: &[WebRoute] = &[
     ("/", || routing::get(sign_in::first_page)),
-    ("/sign-in", || {
+    (page::SIGN_IN_PATH, || {
         routing::get(sign_in::show_form).post(sign_in::sign_in)
     }),
     ("/sign-out", || routing::post(sign_in::sign_out)),
@@ -80,11 +80,7 @@ pub(super) fn router(state: &HttpState) -> Router<HttpState> {
     let is_html = |_: axum::http::StatusCode,
                    _: axum::http::Version,
                    headers: &axum::http::HeaderMap,
-                   _: &axum::http::Extensions| {
-        headers
-            .get(axum::http::header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
-    };
+                   _: &axum::http::Extensions| { page::is_html(headers) };
     router
         .method_not_allowed_fallback(super::no_such_method)
         .layer(middleware::from_fn_with_state(
@@ -189,7 +185,7 @@ mod tests {
                         .uri(example(path))
                         .header(
                             header::COOKIE,
-                            format!("anneal=anneala_{}", secret.encode()),
+                            format!("anneal-80-forms={}", secret.encode()),
                         )
                         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
                         .header(header::CONTENT_LENGTH, body.len())

@@ -27,6 +27,8 @@ use crate::{
     },
 };
 
+/// The path of the form to sign in.
+pub(super) const SIGN_IN_PATH: &str = "/sign-in";
 /// The header of requests that htmx sends.
 pub(super) const HX_REQUEST: HeaderName = HeaderName::from_static("hx-request");
 
@@ -163,6 +165,11 @@ impl PageContext {
         }
     }
 
+    /// Whether the caller may read the figures of the whole installation.
+    pub(super) const fn is_of_operator(&self) -> bool {
+        self.can.operator
+    }
+
     /// Whether the script sends the request, which wants a fragment instead of a page.
     pub(super) const fn is_htmx(&self) -> bool {
         self.is_htmx
@@ -253,6 +260,12 @@ impl NoticeCode {
             reason: String::new(),
         }
     }
+}
+
+/// Whether the answer is HTML.
+pub(super) fn is_html(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
 }
 
 /// Answers with a page or a fragment.

@@ -1,7 +1,7 @@
 //! Refusals on the page. A refusal is a problem, as everywhere; the middleware shows it as a page,
 //! or as a notice on the page that a script has changed.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use anneal_web::{
     error::{ErrorFragment, ErrorPage},
@@ -17,7 +17,7 @@ use axum::{
 
 use super::{
     headers,
-    page::{self, HX_REQUEST, PageContext, PageSlot},
+    page::{self, HX_REQUEST, PageContext, PageSlot, SIGN_IN_PATH},
 };
 use crate::http::problem::Problem;
 
@@ -54,14 +54,18 @@ pub(in crate::http) async fn shape(mut request: Request, next: Next) -> Response
         context: PageContext::new(None, request.headers(), request.uri()),
         slot,
     };
+    let slot = Arc::clone(&asked.slot.0);
     let mut response = next.run(request).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = asked.show(&problem, response);
     }
     headers::protect(&mut response);
-    let milliseconds = began.elapsed().as_secs_f64() * 1_000.0;
-    if let Ok(timing) = HeaderValue::try_from(format!("total;dur={milliseconds:.1}")) {
-        response.headers_mut().insert(SERVER_TIMING, timing);
+    // How long a refusal takes could tell others whether what they may not see exists.
+    if slot.get().is_some_and(PageContext::is_of_operator) {
+        let milliseconds = began.elapsed().as_secs_f64() * 1_000.0;
+        if let Ok(timing) = HeaderValue::try_from(format!("total;dur={milliseconds:.1}")) {
+            response.headers_mut().insert(SERVER_TIMING, timing);
+        }
     }
     response
 }
@@ -118,9 +122,9 @@ fn sign_in_address(again: Option<&str>) -> String {
     match again {
         Some(path) if path != "/" => {
             let next = serde_urlencoded::to_string([("next", path)]).unwrap_or_default();
-            format!("/sign-in?{next}")
+            format!("{SIGN_IN_PATH}?{next}")
         }
-        _ => "/sign-in".to_owned(),
+        _ => SIGN_IN_PATH.to_owned(),
     }
 }
 
@@ -129,8 +133,8 @@ fn with_answer(response: Response, answer: Response) -> Response {
     let (refused, _) = response.into_parts();
     let (mut parts, body) = answer.into_parts();
     for name in [header::RETRY_AFTER, header::SET_COOKIE, header::ALLOW] {
-        if let Some(value) = refused.headers.get(&name) {
-            parts.headers.insert(name, value.clone());
+        for value in refused.headers.get_all(&name) {
+            parts.headers.append(name.clone(), value.clone());
         }
     }
     Response::from_parts(parts, Body::new(body))

@@ -16,7 +16,7 @@ use super::{
     cookie::{CookieSettings, SignedIn},
     error::WebError,
     form::Form,
-    page::{self, NoticeCode, PageContext},
+    page::{self, NoticeCode, PageContext, SIGN_IN_PATH},
 };
 use crate::http::{extractors::QueryParams, problem::Problem, state::HttpState};
 
@@ -77,6 +77,7 @@ pub(super) async fn sign_in(
     State(state): State<HttpState>,
     Nobody(context): Nobody,
     extensions: RequestExtensions,
+    cookies: CookieSettings,
     Form(form): Form<SignInForm>,
 ) -> Result<Response, WebError> {
     if state.auth.accepts_anyone() {
@@ -95,28 +96,28 @@ pub(super) async fn sign_in(
         Err(problem) => return Err(problem.into()),
     };
     if let Some(SignedIn(old)) = extensions.get::<SignedIn>() {
-        state.auth.sign_out(old).await?;
+        state.auth.sign_out(old, &extensions).await?;
     }
     Ok(with_cookie(
         page::see_other(path_after(&form.next), None),
-        CookieSettings::of(&state).of_session(&secret),
+        cookies.of_session(&secret),
     ))
 }
 
-/// Signs out.
+/// Signs out. The browser forgets what it has kept of this server's pages.
 pub(super) async fn sign_out(
     State(state): State<HttpState>,
     RequestExtensions(extensions): RequestExtensions,
+    cookies: CookieSettings,
     Form(NoFields {}): Form<NoFields>,
 ) -> Result<Response, WebError> {
     if let Some(SignedIn(secret)) = extensions.get::<SignedIn>() {
-        state.auth.sign_out(secret).await?;
+        state.auth.sign_out(secret, &extensions).await?;
     }
-    let answer = page::see_other("/sign-in", Some(NoticeCode::SignedOut));
-    let mut answer = with_cookie(answer, CookieSettings::of(&state).removal());
-    answer
-        .headers_mut()
-        .insert("clear-site-data", HeaderValue::from_static("\"cache\""));
+    let answer = page::see_other(SIGN_IN_PATH, Some(NoticeCode::SignedOut));
+    let mut answer = with_cookie(answer, cookies.removal());
+    let cleared = HeaderValue::from_static("\"cache\", \"storage\"");
+    answer.headers_mut().insert("clear-site-data", cleared);
     Ok(answer)
 }
 

@@ -3,14 +3,16 @@
 
 use std::time::Instant;
 
-use anneal_core::caller::Verb;
+use anneal_core::caller::{Bound, BoundId, Verb};
 use anneal_server::GeneratedKey;
 use anneal_testkit::{
-    AnnealBinary, AuthorizedChannel, Folder, Process, TestApp, authorized_channel, pb, user,
+    AnnealBinary, AuthorizedChannel, Folder, PageClient, Process, TestApp, authorized_channel, pb,
+    user,
 };
 use pb::{
     conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+    erasure_service_client::ErasureServiceClient, message_service_client::MessageServiceClient,
+    operator_service_client::OperatorServiceClient,
 };
 use serde_json::Value;
 use tonic::transport::Endpoint;
@@ -213,6 +215,37 @@ async fn admin_operator_deleting_and_changing_calls_are_in_the_audit_log() {
         "{lines}"
     );
     assert!(!lines.contains(SECRET), "{lines}");
+}
+
+#[tokio::test]
+async fn refusals_of_bound_keys_and_sessions_of_the_page_are_in_the_audit_log() {
+    let server = AuditedServer::start().await;
+    let bound = Bound::User(BoundId::new("anna").expect("an id"));
+    let key = server.app.bound_key("anna", &Verb::ALL, bound).await;
+    let caller = Value::from(format!("key:{}", key.id));
+    let list = pb::ListErasuresRequest::default();
+    let refused = ErasureServiceClient::new(server.channel(&key))
+        .list_erasures(list)
+        .await;
+    refused.expect_err("concerns the whole tenant");
+    let line = server.wait_for_line("refused list_erasures").await;
+    let fields = ["event", "rpc", "caller"].map(|name| &line[name]);
+    let expected = [
+        "credential_bound".into(),
+        "list_erasures".into(),
+        caller.clone(),
+    ];
+    assert_eq!(fields, expected.each_ref(), "{line}");
+    let address = server.process.http_client().await.address();
+    let mut browser = PageClient::at(address);
+    browser.sign_in(&key.text).await;
+    browser.post("/sign-out", &[]).await;
+    for event in ["sign_in", "sign_out"] {
+        let line = server.wait_for_line(&format!("{event} of key:")).await;
+        let fields = ["event", "caller", "address"].map(|name| &line[name]);
+        let expected = [event.into(), caller.clone(), "127.0.0.1".into()];
+        assert_eq!(fields, expected.each_ref(), "{line}");
+    }
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use crate::isolation::{
 };
 
 /// The tenant of all keys.
-const TENANT: &str = "firm";
+pub(crate) const TENANT: &str = "firm";
 
 /// What a key is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,17 +60,17 @@ fn annas() -> pb::CreateConversationRequest {
 }
 
 /// A tenant with a conversation of Bert and his agent, which bound keys must not see.
-struct Firm {
-    app: TestApp,
+pub(crate) struct Firm {
+    pub(crate) app: TestApp,
     _model: ScriptedModel,
     /// A caller whose key is not bound.
-    whole: AuthorizedChannel,
+    pub(crate) whole: AuthorizedChannel,
     /// Bert's conversation, with his agent `b`.
-    foreign: String,
+    pub(crate) foreign: String,
 }
 
 impl Firm {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let model = ScriptedModel::saying("Quite so.").await;
         let app = TestApp::with_models_and_keys(model.settings(&[MODEL]), MODEL).await;
         let key = app.key(TENANT, &Verb::ALL).await;
@@ -91,7 +91,7 @@ impl Firm {
     }
 
     /// Creates a conversation of Anna with a question and an answer. Returns its id.
-    async fn create_own(&self) -> String {
+    pub(crate) async fn create_own(&self) -> String {
         let made = ConversationServiceClient::new(self.whole.clone())
             .create_conversation(annas())
             .await
@@ -110,13 +110,13 @@ impl Firm {
     }
 
     /// A caller whose key is bound, and has every verb that it can have.
-    async fn bound(&self, bound: Bound) -> AuthorizedChannel {
+    pub(crate) async fn bound(&self, bound: Bound) -> AuthorizedChannel {
         let key = self.app.bound_key(TENANT, &Verb::ALL, bound).await;
         self.app.authorized_channel(&format!("Bearer {}", key.text))
     }
 
     /// The rows that belong to Bert's conversation.
-    async fn berts_rows(&self) -> Vec<String> {
+    pub(crate) async fn berts_rows(&self) -> Vec<String> {
         let tenant = self.app.tenant(TENANT).await.0;
         let rows = rows_of(&self.app, tenant).await;
         rows.into_iter()
@@ -235,6 +235,7 @@ async fn calls_that_concern_more_than_a_key_is_bound_to_are_refused() {
         "ListErasures",
         "GetQueueStats",
         "GetModelStats",
+        "GetInstallationStats",
     ];
     let creations = [
         "CreateConversation",

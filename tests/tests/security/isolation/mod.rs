@@ -20,6 +20,8 @@
 //!
 //! Keys that are bound to a user, an agent or a conversation:
 //! - `bound_doors`: every path and body of HTTP answers what is foreign to them like what is missing.
+//! - `bound_lists`: filters of lists leave out what is foreign.
+//! - `bound_sockets`: the same over the WebSocket of responses.
 //! - `bound_keys`: the same for every RPC, and what such a key creates, lists, watches and deletes.
 //!
 //! Tenants:
@@ -29,6 +31,8 @@
 //! - `foreign_doors`: every call of the doors of other protocols answers what is another tenant's like
 //!   what is missing, also where only row-level security hides it.
 //! - `foreign_ids`: another tenant's value in any field is answered like one that does not exist.
+//! - `foreign_pages`: every page answers what is another tenant's, or foreign to a bound key, like what
+//!   is missing; opening one changes nothing. `page_calls`: every call of the page.
 //! - `foreign_sessions`: every HTTP path answers another tenant's session like a missing one.
 //! - `row_security`: row-level security alone hides and protects rows of other tenants, and changes
 //!   no index scan.
@@ -44,17 +48,21 @@ mod allowed_hosts;
 mod audit;
 mod bound_doors;
 mod bound_keys;
+mod bound_lists;
+mod bound_sockets;
 pub(crate) mod credentials;
 mod database_connections;
 mod door_audit;
 pub(crate) mod door_calls;
 mod door_verbs;
-mod foreign_conversations;
+pub(crate) mod foreign_conversations;
 mod foreign_doors;
 mod foreign_ids;
+mod foreign_pages;
 mod foreign_sessions;
 mod idle_connections;
 mod log_content;
+pub(crate) mod page_calls;
 mod revoked_credentials;
 mod revoked_doors;
 mod row_security;

@@ -65,7 +65,7 @@ async fn a_form_of_another_site_is_refused_even_with_a_valid_token() {
         let request = app
             .http_client()
             .request("POST", "/conversations")
-            .header("cookie", browser.cookie.clone().expect("has a cookie"))
+            .header("cookie", browser.cookie_header())
             .header("content-type", "application/x-www-form-urlencoded")
             .header("origin", &origin)
             .body(format!("{FORM}&csrf={token}"));

@@ -1,9 +1,13 @@
 //! What every answer of the page forbids, and where there is no page.
 
+use std::collections::BTreeSet;
+
 use anneal_server::{AuthSettings, CorsOrigins, ServerSettings, WebSettings};
-use anneal_testkit::{HttpResponse, PageAnswer, TestApp};
+use anneal_testkit::{HttpResponse, PageAnswer, TestApp, media, pb};
+use pb::message_service_client::MessageServiceClient;
 
 use super::{TALKING, app_with_keys, open_app};
+use crate::isolation::{foreign_conversations::create_long_conversation, page_calls::CALLS};
 
 /// Asserts what keeps a page from running or loading what others have written.
 fn assert_protected(path: &str, answer: &PageAnswer) {
@@ -82,6 +86,64 @@ async fn every_answer_has_the_headers_and_none_allows_another_origin() {
             .header("origin", "https://a.example"),
     );
     assert_eq!(api.await.header("access-control-allow-origin"), "*");
+}
+
+#[tokio::test]
+async fn every_answer_about_a_conversation_has_the_headers() {
+    let app = app_with_keys().await;
+    let key = app.key("a", &TALKING).await;
+    let channel = app.authorized_channel(&format!("Bearer {}", key.text));
+    let ask = pb::CreateConversationRequest::default();
+    let conversation = create_long_conversation(&app, &channel, ask).await;
+    let picture = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
+    let ask = pb::AppendMessagesRequest {
+        conversation_id: conversation.clone(),
+        messages: vec![media(picture)],
+        ..Default::default()
+    };
+    let appended = MessageServiceClient::new(channel)
+        .append_messages(ask)
+        .await;
+    let appended = appended.expect("appends").into_inner().messages;
+    let picture = appended[0].message_id;
+    let picture = format!("/conversations/{conversation}/messages/{picture}/media/0");
+    let mut browser = app.sign_in_to_page(&key.text).await;
+    let answer = browser.get(&picture).await;
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (200, "image/gif")
+    );
+    let policy = answer.header("content-security-policy");
+    assert_eq!(policy, "default-src 'none'; sandbox");
+    assert_eq!(answer.header("x-frame-options"), "DENY");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    let mut statuses = BTreeSet::new();
+    for script in ["false", "true"] {
+        for call in &CALLS {
+            let path = call.path_of(&conversation);
+            let mut request = call.request(&browser, &conversation);
+            if script == "true" {
+                request = request.header("hx-request", "true");
+            }
+            // Streams do not end: their headers come first.
+            let response = request.send().await.expect("is answered");
+            let answer = PageAnswer {
+                status: response.status().as_u16(),
+                headers: response.headers().clone(),
+                body: String::new(),
+            };
+            let what = format!("{} {path} {}", call.method, answer.status);
+            assert_protected(&what, &answer);
+            assert_eq!(answer.header("cache-control"), "no-store", "{what}");
+            assert_eq!(answer.header("set-cookie"), "", "{what}");
+            statuses.insert(answer.status);
+        }
+    }
+    assert!(
+        statuses.contains(&200) && statuses.contains(&303),
+        "{statuses:?}"
+    );
 }
 
 #[tokio::test]

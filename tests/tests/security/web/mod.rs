@@ -1,10 +1,14 @@
 //! The door of the page, over HTTP without a browser.
 //!
+//! - `arrivals`: links of other sites, and which answers set a cookie
 //! - `csrf`: forms of other sites, forms without a token, with an old one, or with somebody else's
+//! - `forms`: the size of forms, and who is shown how long a page took
 //! - `headers`: what every answer forbids; no answer allows other origins; the page can be off
 //! - `sessions`: sign-in and sign-out, planted and stolen cookies, revoked keys, expiry
 
+mod arrivals;
 mod csrf;
+mod forms;
 mod headers;
 mod sessions;
 

@@ -1,11 +1,15 @@
 //! Sessions of people who have signed in to the page.
 
-use anneal_core::caller::Verb;
+use anneal_core::caller::{Bound, BoundId, Verb};
 use anneal_server::{AuthSettings, WebSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
 use anneal_testkit::{Folder, HttpResponse, PageClient, TestApp, assert_refused, eventually, pb};
 use jsonwebtoken::Algorithm;
-use pb::conversation_service_client::ConversationServiceClient;
+use pb::{
+    conversation_service_client::ConversationServiceClient,
+    erasure_service_client::ErasureServiceClient,
+};
+use reqwest::header::HeaderValue;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 use tonic::Code;
@@ -13,10 +17,9 @@ use tonic::Code;
 use super::{TALKING, app_with_keys, open_app};
 use crate::isolation::credentials::{AUDIENCE, Provider, claims, jwks, seconds_from_now};
 
-/// The value of the browser's cookie.
-fn cookie_value(browser: &PageClient) -> String {
-    let cookie = browser.cookie.as_deref().expect("has a cookie");
-    let (_, value) = cookie.split_once('=').expect("a pair");
+/// The value of the cookie of the browser's session.
+fn session_of(browser: &PageClient) -> String {
+    let (_, value) = browser.session().expect("is signed in");
     value.to_owned()
 }
 
@@ -89,10 +92,10 @@ async fn a_key_signs_in_and_its_cookie_is_for_the_page_alone() {
         page.body
     );
     // Neither the cookie nor its value is a credential of another door.
-    let session = cookie_value(&browser);
+    let session = session_of(&browser);
     for header in ["cookie", "authorization"] {
         let value = match header {
-            "cookie" => browser.cookie.clone().expect("has one"),
+            "cookie" => browser.cookie_header(),
             _ => format!("Bearer {session}"),
         };
         for path in ["/api/agents/a/sessions", "/v1/models", "/metrics"] {
@@ -158,26 +161,54 @@ async fn the_sign_in_leads_nowhere_else() {
 async fn a_planted_cookie_never_becomes_a_session() {
     let app = app_with_keys().await;
     let key = app.key("a", &TALKING).await;
-    // Somebody plants their own cookie, one of nobody and one in the form of a session.
+    let signed_in = app.sign_in_to_page(&key.text).await;
+    let (name, own) = signed_in.session().expect("is signed in");
+    // Somebody plants their own cookie for forms, and one in the form of a session.
     let mut attacker = app.page_client();
     attacker.get("/sign-in").await;
-    let of_nobody = attacker.cookie.clone().expect("has one");
-    let of_form = format!("anneal=anneals_{}", "A".repeat(43));
-    for planted in [of_nobody, of_form] {
+    let of_forms = attacker.cookies.clone();
+    assert_eq!((of_forms.len(), attacker.session()), (1, None));
+    let of_session = format!("anneals_{}", "A".repeat(43));
+    let of_session = [(name.to_owned(), of_session)].into();
+    for planted in [of_forms, of_session] {
         let mut victim = app.page_client();
-        victim.cookie = Some(planted.clone());
+        victim.cookies.clone_from(&planted);
         victim.sign_in(&key.text).await;
-        assert_ne!(victim.cookie.as_ref(), Some(&planted));
         let mut attacker = app.page_client();
-        attacker.cookie = Some(planted);
+        attacker.cookies = planted;
         assert!(is_signed_out(&mut attacker).await);
         assert!(!is_signed_out(&mut victim).await);
     }
-    // Two cookies of the name: one of them was planted for another path or host.
+    // The planted secret of forms makes no token for the forms of a session.
     let mut victim = app.sign_in_to_page(&key.text).await;
-    let own = victim.cookie.clone().expect("has one");
-    victim.cookie = Some(format!("{own}; anneal=planted"));
-    assert_eq!(victim.get("/conversations").await.status, 400);
+    victim.cookies.extend(attacker.cookies.clone());
+    let body = format!("agent=a&request_id=r1&csrf={}", attacker.csrf);
+    let request = victim.form("/conversations", body);
+    assert_eq!(victim.send(request).await.status, 403);
+    // Two cookies of a name: one of them was planted for another path or host. Both are removed.
+    for value in [own, "planted"] {
+        let mut victim = app.sign_in_to_page(&key.text).await;
+        let request = victim
+            .request("GET", "/conversations")
+            .header("cookie", format!("{name}={value}"));
+        assert_eq!(victim.send(request).await.status, 400, "{value}");
+        assert!(victim.cookies.is_empty(), "{value}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_of_other_cookies_do_not_hide_a_session() {
+    let app = app_with_keys().await;
+    let key = app.key("a", &TALKING).await;
+    let mut browser = app.sign_in_to_page(&key.text).await;
+    let mut cookies = b"other=\xe9\xff; ".to_vec();
+    cookies.extend(browser.cookie_header().into_bytes());
+    let cookies = HeaderValue::from_bytes(&cookies).expect("is a header");
+    browser.cookies.clear();
+    let request = browser
+        .request("GET", "/conversations")
+        .header("cookie", cookies);
+    assert_eq!(browser.send(request).await.status, 200);
 }
 
 #[tokio::test]
@@ -215,9 +246,7 @@ async fn a_cookie_speaks_for_its_own_tenant_whatever_else_a_request_holds() {
         .header("authorization", format!("Bearer {}", berta.text));
     assert_eq!(browser.send(request).await.status, 400);
     // A form with the cookie of one and the token of the other.
-    let (cookie, own) = (browser.cookie.clone(), other.csrf.clone());
-    other.cookie = cookie;
-    other.csrf = own;
+    other.cookies.clone_from(&browser.cookies);
     assert_eq!(other.post("/conversations", &form).await.status, 403);
 }
 
@@ -243,7 +272,9 @@ async fn a_revoked_key_ends_its_sessions_and_their_streams() {
     assert!(stream.chunk().await.expect("is read").is_some());
     let settings = StoreSettings::at(&app.url);
     let mut owner = OwnerConnection::connect(&settings).await.expect("connects");
+    assert_eq!(count_sessions(&app).await, 2);
     assert!(owner.revoke_key(key.id).await.expect("revokes"));
+    assert_eq!(count_sessions(&app).await, 1);
     eventually("the session has ended", async || {
         is_signed_out(&mut browser).await
     })
@@ -277,14 +308,15 @@ async fn signing_out_ends_the_session_at_once() {
     let mut browser = app.sign_in_to_page(&key.text).await;
     assert!(!is_signed_out(&mut browser).await);
     let mut thief = app.page_client();
-    thief.cookie.clone_from(&browser.cookie);
+    thief.cookies.clone_from(&browser.cookies);
     let answer = browser.post("/sign-out", &[]).await;
     assert_eq!(
         (answer.status, answer.header("location")),
         (303, "/sign-in?notice=signed-out")
     );
-    assert_eq!(answer.header("clear-site-data"), "\"cache\"");
-    assert_eq!(browser.cookie, None);
+    let cleared = answer.header("clear-site-data");
+    assert_eq!(cleared, "\"cache\", \"storage\"");
+    assert_eq!(browser.session(), None);
     assert!(is_signed_out(&mut thief).await);
     assert_eq!(count_sessions(&app).await, 0);
 }
@@ -324,6 +356,59 @@ async fn a_session_ends_with_its_time_and_a_visit_extends_it() {
     // The next sign-in sweeps it away.
     browser.sign_in(&key.text).await;
     assert_eq!(count_sessions(&app).await, 1);
+    // Workers sweep, too.
+    change_sessions(&app, "update web_session set expires_ts = now()").await;
+    let deleted = app.store.delete_expired_web_sessions(10).await;
+    assert_eq!(deleted.expect("deletes"), 1);
+    assert_eq!(count_sessions(&app).await, 0);
+}
+
+#[tokio::test]
+async fn a_session_ends_when_its_key_is_bound_to_something_else() {
+    let app = app_with_keys().await;
+    let bound = |id| Bound::User(BoundId::new(id).expect("an id"));
+    let free = app.key("a", &TALKING).await;
+    let annas = app.bound_key("a", &TALKING, bound("anna")).await;
+    let rebind = "update api_key set bound_kind = 1, bound_id = $2 where key_id = $1";
+    for (key, to) in [(&annas, "bert"), (&free, "anna")] {
+        let mut browser = app.sign_in_to_page(&key.text).await;
+        assert!(!is_signed_out(&mut browser).await);
+        sqlx::query(rebind)
+            .bind(key.id)
+            .bind(to)
+            .execute(&mut app.db().await)
+            .await
+            .expect("rebinds");
+        eventually("the session has ended", async || {
+            is_signed_out(&mut browser).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_erasure_of_a_tenant_ends_its_sessions() {
+    let app = app_with_keys().await;
+    let verbs = [Verb::Read, Verb::Admin];
+    let (key, other) = (app.key("a", &verbs).await, app.key("b", &verbs).await);
+    let mut browser = app.sign_in_to_page(&key.text).await;
+    let mut neighbor = app.sign_in_to_page(&other.text).await;
+    let ask = pb::EraseTenantRequest {
+        confirm_tenant: "a".into(),
+        ..Default::default()
+    };
+    let channel = app.authorized_channel(&format!("Bearer {}", key.text));
+    ErasureServiceClient::new(channel)
+        .erase_tenant(ask)
+        .await
+        .expect("begins");
+    app.run_erasures().await;
+    assert_eq!(count_sessions(&app).await, 1);
+    eventually("the session has ended", async || {
+        is_signed_out(&mut browser).await
+    })
+    .await;
+    assert!(!is_signed_out(&mut neighbor).await);
 }
 
 #[tokio::test]
@@ -365,6 +450,13 @@ async fn a_token_signs_in_with_its_own_verbs_until_it_expires() {
         .post("/sign-in", &[("credential", &ed.token(&expired))])
         .await;
     assert_eq!(refused.status, 401);
+    // The provider's key is withdrawn.
+    let next = Provider::new(Algorithm::EdDSA, "next");
+    folder.file("jwks.json", &jwks(&[&next]));
+    eventually("the session has ended", async || {
+        is_signed_out(&mut browser).await
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -374,7 +466,7 @@ async fn where_callers_need_no_credential_the_page_asks_for_none() {
     let page = browser.get("/conversations").await;
     assert_eq!(page.status, 200);
     // The cookie serves forms alone, and nothing is stored of it.
-    assert!(cookie_value(&browser).starts_with("anneala_"));
+    assert_eq!((browser.cookies.len(), browser.session()), (1, None));
     assert_eq!(count_sessions(&app).await, 0);
     assert!(!page.body.contains("Sign out"), "{}", page.body);
     let form = [("agent", "a"), ("request_id", "r1")];

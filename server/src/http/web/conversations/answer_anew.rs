@@ -14,7 +14,7 @@ use crate::http::{
     state::HttpState,
     web::{
         error::WebError,
-        form::Form,
+        form::{Form, MessageForm},
         page::{self, WebCaller},
     },
 };
@@ -39,7 +39,7 @@ pub(super) async fn edit(
     State(state): State<HttpState>,
     WebCaller(http_caller, ..): WebCaller<ChatTurn>,
     PathParams((id, message)): PathParams<(String, String)>,
-    Form(edit): Form<Edit>,
+    MessageForm(edit): MessageForm<Edit>,
 ) -> Result<Response, WebError> {
     let body = ChatBody {
         message: turn::text(&edit.message),

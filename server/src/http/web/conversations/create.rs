@@ -13,7 +13,7 @@ use crate::{
         state::HttpState,
         web::{
             error::WebError,
-            form::Form,
+            form::MessageForm,
             page::{self, WebCaller},
         },
     },
@@ -43,7 +43,7 @@ impl EndpointRpcs for CreateConversation {
 pub(super) async fn create(
     State(state): State<HttpState>,
     WebCaller(http_caller, ..): WebCaller<CreateConversation>,
-    Form(new): Form<NewConversation>,
+    MessageForm(new): MessageForm<NewConversation>,
 ) -> Result<Response, WebError> {
     let request_id = turn::request_id(new.request_id);
     let ask = pb::CreateConversationRequest {

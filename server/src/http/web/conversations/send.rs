@@ -14,7 +14,7 @@ use crate::{
         state::HttpState,
         web::{
             error::WebError,
-            form::Form,
+            form::MessageForm,
             page::{self, WebCaller},
         },
     },
@@ -41,7 +41,7 @@ pub(super) async fn send(
     State(state): State<HttpState>,
     WebCaller(http_caller, ..): WebCaller<ChatTurn>,
     PathParams(id): PathParams<String>,
-    Form(new): Form<NewTurn>,
+    MessageForm(new): MessageForm<NewTurn>,
 ) -> Result<Response, WebError> {
     let images: Vec<String> = new.images.split_whitespace().map(str::to_owned).collect();
     let body = ChatBody {
