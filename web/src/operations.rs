@@ -117,6 +117,8 @@ pub struct DeadJob {
     pub kind: String,
     /// Its conversation.
     pub conversation: String,
+    /// The X-ray of the conversation; empty: it belongs to another tenant.
+    pub url: String,
     /// Attempts.
     pub attempts: i32,
     /// The last error.
@@ -164,6 +166,25 @@ pub struct ChartLine {
     pub newest: String,
     /// The line as the path of a drawing that is 360 wide and 100 high.
     pub path: String,
+}
+
+impl Chart {
+    /// The chart as a sentence, for those who do not see it.
+    fn words(&self) -> String {
+        let lines = self
+            .lines
+            .iter()
+            .map(|line| format!("{} {}", line.label, line.newest));
+        let lines: Vec<String> = lines.collect();
+        let (name, unit) = (&self.name, &self.unit);
+        let space = if unit.is_empty() { "" } else { " " };
+        format!(
+            "{name}{space}{unit}, the last {} minutes: now {}; at most {}",
+            self.minutes,
+            lines.join(", "),
+            self.highest
+        )
+    }
 }
 
 /// A rate as text: one digit after the point below ten, none above.

@@ -9,14 +9,18 @@ use anneal_web::{
 };
 use prost_types::Timestamp;
 
-/// Everything on the page that changes.
+use crate::http::web::conversations::paths;
+
+/// Everything on the page that changes. `own_tenant`: the caller's; empty: it is the only one.
 pub(super) fn figures(
     queues: pb::GetQueueStatsResponse,
     models: pb::GetModelStatsResponse,
     installation: pb::GetInstallationStatsResponse,
     charts: Vec<Chart>,
+    own_tenant: &str,
 ) -> Figures {
     let workers = installation.workers.into_iter();
+    let dead = installation.dead_jobs.into_iter();
     Figures {
         read: time(Some(SystemTime::now().into())),
         queues: queues.queues.iter().map(queue).collect(),
@@ -26,7 +30,7 @@ pub(super) fn figures(
         models: models.models.into_iter().map(model).collect(),
         tenants: installation.tenants.into_iter().map(tenant).collect(),
         slowest: installation.slow_calls.into_iter().map(slow_call).collect(),
-        dead: installation.dead_jobs.into_iter().map(dead_job).collect(),
+        dead: dead.map(|job| dead_job(job, own_tenant)).collect(),
         versions: Versions {
             version: installation.version,
             commit: installation.commit,
@@ -94,9 +98,13 @@ fn slow_call(call: pb::SlowCall) -> SlowCall {
     }
 }
 
-fn dead_job(dead: pb::DeadJob) -> DeadJob {
+/// A dead job. Only the caller's own tenant has pages of the conversation for the caller.
+fn dead_job(dead: pb::DeadJob, own_tenant: &str) -> DeadJob {
     let job = dead.job.unwrap_or_default();
+    let is_own = own_tenant.is_empty() || dead.tenant == own_tenant;
+    let url = is_own.then(|| paths::xray(&job.conversation_id));
     DeadJob {
+        url: url.unwrap_or_default(),
         tenant: dead.tenant,
         kind: kind(job.kind()),
         attempts: job.attempts,
