@@ -188,16 +188,16 @@ impl Chart {
 }
 
 /// A rate as text: one digit after the point below ten, none above.
-fn rate(value: &f64) -> String {
-    if *value < 10.0 {
+fn rate(value: f64) -> String {
+    if value < 10.0 {
         format!("{value:.1}")
     } else {
-        crate::format::number(*value as u64)
+        crate::format::number(value as u64)
     }
 }
 
 /// Seconds as text.
-fn seconds(value: &i64) -> String {
-    let value = u64::try_from(*value).unwrap_or_default();
+fn seconds(value: i64) -> String {
+    let value = u64::try_from(value).unwrap_or_default();
     crate::format::duration_ms(value.saturating_mul(1_000))
 }

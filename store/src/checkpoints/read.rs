@@ -208,7 +208,7 @@ impl Store {
         last: MessageId,
     ) -> Result<Option<Checkpoint>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let list = CheckpointList {
+        let newest_only = CheckpointList {
             selection: CheckpointSelection::All,
             start: Some(CheckpointPosition {
                 last: MessageId(last.0.saturating_add(1)),
@@ -218,9 +218,9 @@ impl Store {
             request_id: None,
             limit: 1,
         };
-        let rows = select_rows(&mut db, caller, id, list).await?;
+        let mut rows = select_rows(&mut db, caller, id, newest_only).await?;
         db.release().await?;
-        let newest = rows.into_iter().next().map(Checkpoint::from);
+        let newest = rows.pop().map(Checkpoint::from);
         Ok(newest.filter(|newest| newest.last == last))
     }
 }

@@ -79,7 +79,7 @@ async fn read_figures(
     let installation = services.get_installation_stats(ask).await?.into_inner();
     let charts = state.web.history.as_ref().map(charts::of_last_hour);
     Ok(view::figures(
-        queues,
+        &queues,
         models,
         installation,
         charts.unwrap_or_default(),

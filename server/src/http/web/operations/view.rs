@@ -13,7 +13,7 @@ use crate::http::web::conversations::paths;
 
 /// Everything on the page that changes. `own_tenant`: the caller's; empty: it is the only one.
 pub(super) fn figures(
-    queues: pb::GetQueueStatsResponse,
+    queues: &pb::GetQueueStatsResponse,
     models: pb::GetModelStatsResponse,
     installation: pb::GetInstallationStatsResponse,
     charts: Vec<Chart>,
@@ -61,15 +61,16 @@ fn model(stats: pb::ModelStats) -> Model {
         failed: stats.failed_calls_today,
         input: stats.input_tokens_today,
         output: stats.output_tokens_today,
-        breaker: breaker(stats.breaker.unwrap_or_default()),
-        tenant_breaker: breaker(stats.tenant_breaker.unwrap_or_default()),
+        breaker: breaker(stats.breaker.as_ref()),
+        tenant_breaker: breaker(stats.tenant_breaker.as_ref()),
         open_tenant_breakers: stats.open_tenant_breakers,
     }
 }
 
 /// A breaker in words.
-fn breaker(stats: pb::Breaker) -> String {
-    match (stats.open_for, stats.failures) {
+fn breaker(stats: Option<&pb::Breaker>) -> String {
+    let open_for = stats.and_then(|it| it.open_for);
+    match (open_for, stats.map_or(0, |it| it.failures)) {
         (Some(left), _) => format!("open for {} s", left.seconds.max(1)),
         (None, 0) => "closed".to_owned(),
         (None, 1) => "closed, 1 failure".to_owned(),
@@ -146,7 +147,7 @@ mod tests {
         }));
         assert_eq!(shown.text, "2025-11-27 19:07:21");
         assert_eq!(shown.iso, "2025-11-27T19:07:21Z");
-        assert_eq!(breaker(pb::Breaker::default()), "closed");
+        assert_eq!(breaker(None), "closed");
         let open = pb::Breaker {
             failures: 5,
             open_for: Some(prost_types::Duration {
@@ -155,6 +156,6 @@ mod tests {
             }),
             last_error: String::new(),
         };
-        assert_eq!(breaker(open), "open for 12 s");
+        assert_eq!(breaker(Some(&open)), "open for 12 s");
     }
 }

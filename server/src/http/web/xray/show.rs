@@ -57,7 +57,7 @@ pub(super) async fn show(
         strip: strip_view::strip(&built.manifest, &strip_paths, &unread, has_detail),
         repairs: built.repairs.iter().map(view::repair).collect(),
         eras_url: format!("{base}/eras"),
-        timeline: timeline::page(listed, &base),
+        timeline: timeline::page(&listed, &base),
         usage: view::usage_table(&usage),
         jobs: list_jobs(&http_caller, &id).await?,
         policy: policy.map(|(name, value)| (label(name), value)).collect(),

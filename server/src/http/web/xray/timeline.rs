@@ -26,12 +26,12 @@ pub(super) async fn timeline(
     QueryParams(query): QueryParams<TimelineQuery>,
 ) -> Result<Response, WebError> {
     let listed = reads::list_checkpoints(&http_caller, &id, query.page).await?;
-    let rendered = page(listed, &paths::xray(&id)).render();
+    let rendered = page(&listed, &paths::xray(&id)).render();
     super::fragment(&context, &id, "Checkpoints", rendered)
 }
 
 /// A page of checkpoints, oldest first. `base`: the path of the X-ray.
-pub(super) fn page(listed: pb::ListCheckpointsResponse, base: &str) -> Timeline {
+pub(super) fn page(listed: &pb::ListCheckpointsResponse, base: &str) -> Timeline {
     let checkpoints = listed.checkpoints.iter().rev();
     let earlier_url = match listed.next_page_token.as_str() {
         "" => String::new(),
