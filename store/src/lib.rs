@@ -75,7 +75,9 @@ pub use connection::{
     Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,
     TenantSemaphores, WaitCount, create_database,
 };
-pub use context::{CacheEra, ContextRows, EraCalls, EraPage, EraPageAsk, InputTurns};
+pub use context::{
+    CacheEra, ContextAt, ContextRows, EraCalls, EraPage, EraPageAsk, InputTurns, SummarizedThen,
+};
 pub use conversations::{
     Conversation, ConversationChange, ConversationFilter, ConversationPage, ConversationStatus,
     CountedConversation, ForkOrigin, NewConversation, OpenToolCalls, Separator,

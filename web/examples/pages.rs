@@ -7,16 +7,17 @@ use anneal_web::{
     assets::ASSETS,
     conversation::{Composer, ConversationPage, Entry, RunningTurn},
     conversations::{ConversationsPage, DeletePage, Filter, Row, Rows},
+    costs::{Bill, Era, Eras, Reported, UsageTable},
     error::ErrorPage,
     format::{Time, Tokens},
     layout::{Can, Notice, NoticeKind, Page, Place},
     markdown::{MarkdownLimits, to_html},
     message::{Actions, Alternatives, Media, Message, Part, Role},
     sign_in::SignInPage,
-    what_if::{Controls, Due, WhatIf, WhatIfPage},
+    what_if::{Change, Control, Due, Effect, Refusal, WhatIf, WhatIfPage, label},
     xray::{
-        BarSegment, Bill, Era, Eras, Job, Jobs, Line, Mark, Original, Provenance, Reported, Run,
-        Strip, Threshold, UsageTable, WindowBar, XrayPage,
+        BarSegment, Job, Jobs, Line, Mark, Original, Provenance, Run, Strip, Threshold, Timeline,
+        WindowBar, XrayPage,
     },
 };
 
@@ -313,10 +314,11 @@ fn window() -> WindowBar {
             segment("Messages", "tail", 61_240, 212, 59.6, 291.6),
         ],
         total: 73_740,
+        built: None,
         window: 200_000,
         thresholds: vec![
             Threshold {
-                name: "checkpoint threshold".to_owned(),
+                name: "checkpoint (messages ≥ 80\u{202f}000)".to_owned(),
                 at: 92_500,
                 x: 440.5,
             },
@@ -326,6 +328,8 @@ fn window() -> WindowBar {
                 x: 952.4,
             },
         ],
+        tail_messages: 212,
+        max_messages: 400,
         estimated: true,
         saved: 48_210,
         pending_saved: 5_100,
@@ -367,12 +371,15 @@ fn strip() -> Strip {
             x: x - width,
             width,
             url: format!("/conversations/1/xray/messages/{first}"),
+            has_strip: last - first > 200,
         }
     });
     Strip {
         runs: runs.collect(),
         tokens: 73_740,
         original_tokens: 1_204_112,
+        url: "/conversations/1/xray/strip".to_owned(),
+        range: None,
         detail_url: String::new(),
     }
 }
@@ -454,11 +461,14 @@ fn xray() -> XrayPage {
         strip: strip(),
         repairs: vec!["Message 766: a tool result without a call was left out".to_owned()],
         eras_url: "/eras.html".to_owned(),
-        timeline: vec![
-            mark(210, true, false),
-            mark(455, true, true),
-            mark(688, true, false),
-        ],
+        timeline: Timeline {
+            marks: vec![
+                mark(210, true, false),
+                mark(455, true, true),
+                mark(688, true, false),
+            ],
+            earlier_url: "/x".to_owned(),
+        },
         usage: usage(),
         jobs: Some(Jobs {
             jobs: vec![Job {
@@ -472,8 +482,8 @@ fn xray() -> XrayPage {
             can_requeue: true,
         }),
         policy: vec![
-            ("profile".to_owned(), "agents".to_owned()),
-            ("token_threshold".to_owned(), "80000".to_owned()),
+            (label("profile"), "agents".to_owned()),
+            (label("token_threshold"), "80000".to_owned()),
         ],
     }
 }
@@ -525,14 +535,15 @@ fn original() -> Original {
             focus: String::new(),
             text: "error[E0308]: mismatched types\n  --> src/parser.rs:88:17".to_owned(),
         }),
-        summary_text: String::new(),
         lines: lines
             .map(|(text, kept)| Line {
                 text: text.to_owned(),
                 kept,
             })
             .to_vec(),
+        lines_are_cut: true,
         left_out_bytes: 39_100,
+        checkpoint: None,
         clipped: vec![(12_000, 20_000)],
     }
 }
@@ -541,24 +552,9 @@ fn what_if() -> WhatIfPage {
     WhatIfPage {
         page: page("What if", Place::Xray),
         row: row(1, "Port the parser to nom 8"),
-        controls: Controls {
-            profile: "agents".to_owned(),
-            token_threshold: "100".to_owned(),
-            max_message_count: String::new(),
-            keep_recent: "20000 tokens".to_owned(),
-            large_message_threshold: String::new(),
-            hot_zone_radius: String::new(),
-            hot_zone_calls: String::new(),
-            cooling: "stepped".to_owned(),
-            budget: String::new(),
-            format: "anthropic".to_owned(),
-            model: String::new(),
-            models: vec!["claude-sonnet-4-5".to_owned()],
-            errors: vec![(
-                "token_threshold".to_owned(),
-                "must be at least 30000".to_owned(),
-            )],
-        },
+        controls: controls(),
+        models: vec!["claude-sonnet-4-5".to_owned()],
+        stored: vec!["profile", "token_threshold"],
         result: WhatIf {
             window: window(),
             strip: strip(),
@@ -572,13 +568,51 @@ fn what_if() -> WhatIfPage {
                 kept_messages: 80,
             }),
             cache_break: Some(era(15, Some(false))),
-            refusal: Some("token_threshold must be at least 30000".to_owned()),
-            differs: vec![(
-                "cooling".to_owned(),
-                "strict".to_owned(),
-                "stepped".to_owned(),
-            )],
+            refusals: vec![Refusal {
+                name: "token_threshold".to_owned(),
+                label: label("token_threshold"),
+                text: "must be at least 30000".to_owned(),
+            }],
+            differs: vec![Change {
+                name: "cooling",
+                label: label("cooling"),
+                now: "strict (default)".to_owned(),
+                then: "stepped".to_owned(),
+            }],
+            effects: vec![Effect {
+                name: "total",
+                label: "Tokens of the context",
+                now: 92_100,
+                then: 73_740,
+            }],
         },
         etag: "7".to_owned(),
     }
+}
+
+fn controls() -> Vec<Control> {
+    let control = |name, value: &str, placeholder: &str| Control {
+        name,
+        label: label(name),
+        value: value.to_owned(),
+        placeholder: placeholder.to_owned(),
+        error: String::new(),
+    };
+    vec![
+        control("profile", "agents", "default"),
+        control("model", "", ""),
+        Control {
+            error: "must be at least 30000".to_owned(),
+            ..control("token_threshold", "100", "where it costs least")
+        },
+        control("max_message_count", "", "0"),
+        control("keep_recent", "20000 tokens", "20000 tokens"),
+        control("large_message_threshold", "", "1000"),
+        control("hot_zone_radius", "", "5"),
+        control("hot_zone_calls", "", "10"),
+        control("cooling", "stepped", "stepped"),
+        control("reset", "", ""),
+        control("budget", "", "no limit"),
+        control("format", "anthropic", ""),
+    ]
 }

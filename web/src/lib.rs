@@ -4,6 +4,7 @@
 //! - [`layout`]: the frame of all pages
 //! - [`sign_in`], [`conversations`], [`conversation`], [`xray`], [`what_if`], [`operations`],
 //!   [`error`]: the pages and their fragments
+//! - [`costs`]: the eras of the provider's cache, and the bills
 //! - [`message`]: a message and its parts
 //! - [`markdown`]: Markdown as HTML without what could harm a reader
 //! - [`format`]: numbers, bytes, times and names as text
@@ -13,6 +14,7 @@
 pub mod assets;
 pub mod conversation;
 pub mod conversations;
+pub mod costs;
 pub mod error;
 pub mod format;
 pub mod layout;

@@ -117,6 +117,8 @@ pub struct DeadJob {
     pub kind: String,
     /// Its conversation.
     pub conversation: String,
+    /// The X-ray of the conversation; empty: it belongs to another tenant.
+    pub url: String,
     /// Attempts.
     pub attempts: i32,
     /// The last error.
@@ -166,17 +168,36 @@ pub struct ChartLine {
     pub path: String,
 }
 
+impl Chart {
+    /// The chart as a sentence, for those who do not see it.
+    fn words(&self) -> String {
+        let lines = self
+            .lines
+            .iter()
+            .map(|line| format!("{} {}", line.label, line.newest));
+        let lines: Vec<String> = lines.collect();
+        let (name, unit) = (&self.name, &self.unit);
+        let space = if unit.is_empty() { "" } else { " " };
+        format!(
+            "{name}{space}{unit}, the last {} minutes: now {}; at most {}",
+            self.minutes,
+            lines.join(", "),
+            self.highest
+        )
+    }
+}
+
 /// A rate as text: one digit after the point below ten, none above.
-fn rate(value: &f64) -> String {
-    if *value < 10.0 {
+fn rate(value: f64) -> String {
+    if value < 10.0 {
         format!("{value:.1}")
     } else {
-        crate::format::number(*value as u64)
+        crate::format::number(value as u64)
     }
 }
 
 /// Seconds as text.
-fn seconds(value: &i64) -> String {
-    let value = u64::try_from(*value).unwrap_or_default();
+fn seconds(value: i64) -> String {
+    let value = u64::try_from(value).unwrap_or_default();
     crate::format::duration_ms(value.saturating_mul(1_000))
 }

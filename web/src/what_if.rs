@@ -4,12 +4,38 @@ use askama::Template;
 
 use crate::{
     conversations::Row,
+    costs::{Era, UsageTable},
+    format::number,
     layout::Page,
     render::renders,
-    xray::{Era, Strip, UsageTable, WindowBar},
+    xray::{Strip, WindowBar},
 };
 
 renders!(WhatIfPage, WhatIf);
+
+/// The names of settings, and what people read: in the controls, in what would change, and in the
+/// settings of a conversation.
+const LABELS: [(&str, &str); 13] = [
+    ("profile", "Profile"),
+    ("model", "Model"),
+    ("window_tokens", "Model's window in tokens"),
+    ("token_threshold", "Checkpoint at tokens"),
+    ("max_message_count", "Checkpoint at messages"),
+    ("keep_recent", "A checkpoint keeps"),
+    ("large_message_threshold", "Large above tokens"),
+    ("hot_zone_radius", "Hot for turns"),
+    ("hot_zone_calls", "Hot for calls"),
+    ("cooling", "Cooling"),
+    ("budget", "Budget in tokens"),
+    ("format", "Format"),
+    ("reset", "Back to the default"),
+];
+
+/// What people read of a setting; empty: there is no such setting.
+pub fn label(name: &str) -> &'static str {
+    let found = LABELS.iter().find(|(known, _)| *known == name);
+    found.map_or("", |(_, label)| label)
+}
 
 /// The what-if of a conversation.
 #[derive(Debug, Clone, Template)]
@@ -19,43 +45,31 @@ pub struct WhatIfPage {
     pub page: Page,
     /// The conversation.
     pub row: Row,
-    /// The settings that are tried.
-    pub controls: Controls,
+    /// The settings that are tried, by name.
+    pub controls: Vec<Control>,
+    /// Models to choose from; empty: any.
+    pub models: Vec<String>,
+    /// Names of the settings that the conversation has of its own.
+    pub stored: Vec<&'static str>,
     /// Their effect.
     pub result: WhatIf,
     /// The state that is compared.
     pub etag: String,
 }
 
-/// The settings that are tried, as text. Empty: as they are.
-#[derive(Debug, Clone)]
-pub struct Controls {
-    /// Profile.
-    pub profile: String,
-    /// Tokens that trigger a checkpoint.
-    pub token_threshold: String,
-    /// Messages that trigger a checkpoint.
-    pub max_message_count: String,
-    /// Messages that stay.
-    pub keep_recent: String,
-    /// Tokens from which a message is large.
-    pub large_message_threshold: String,
-    /// Radius of the hot zone.
-    pub hot_zone_radius: String,
-    /// Calls of the hot zone.
-    pub hot_zone_calls: String,
-    /// Cooling.
-    pub cooling: String,
-    /// Budget in tokens.
-    pub budget: String,
-    /// The format of the context.
-    pub format: String,
-    /// The model.
-    pub model: String,
-    /// Models to choose from.
-    pub models: Vec<String>,
-    /// Refused controls and why.
-    pub errors: Vec<(String, String)>,
+/// A setting that is tried, as text.
+#[derive(Debug, Clone, Default)]
+pub struct Control {
+    /// The name of its field.
+    pub name: &'static str,
+    /// What people read.
+    pub label: &'static str,
+    /// The text of the field. Empty: as it is.
+    pub value: String,
+    /// What is in force now.
+    pub placeholder: String,
+    /// Why it is refused; empty: it is not.
+    pub error: String,
 }
 
 /// The effect of the settings.
@@ -72,10 +86,49 @@ pub struct WhatIf {
     pub due: Option<Due>,
     /// The break of the cache that would follow.
     pub cache_break: Option<Era>,
-    /// Why no context can be built.
-    pub refusal: Option<String>,
-    /// Setting, value now, value then.
-    pub differs: Vec<(String, String, String)>,
+    /// Why the settings are refused; empty: they are not.
+    pub refusals: Vec<Refusal>,
+    /// Settings that would change.
+    pub differs: Vec<Change>,
+    /// Figures that are compared; empty: nothing is tried.
+    pub effects: Vec<Effect>,
+}
+
+/// A refused control.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// The name of its field.
+    pub name: String,
+    /// What people read of the field; empty: it has none.
+    pub label: &'static str,
+    /// Why it is refused.
+    pub text: String,
+}
+
+/// A setting that would change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub name: &'static str,
+    /// What people read.
+    pub label: &'static str,
+    /// What is in force now.
+    pub now: String,
+    /// What would be in force.
+    pub then: String,
+}
+
+/// A figure under the settings of now and under those that are tried.
+#[derive(Debug, Clone)]
+pub struct Effect {
+    /// Its name.
+    pub name: &'static str,
+    /// What people read.
+    pub label: &'static str,
+    /// Now.
+    pub now: u64,
+    /// With the settings that are tried.
+    pub then: u64,
 }
 
 /// A checkpoint that would be due.
@@ -96,28 +149,59 @@ pub struct Due {
 }
 
 impl WhatIfPage {
+    /// The control of this name.
+    fn control(&self, name: &str) -> Control {
+        let found = self.controls.iter().find(|control| control.name == name);
+        found.cloned().unwrap_or_default()
+    }
+
     /// The shipped profiles.
     #[expect(clippy::unused_self, reason = "templates call methods of the page")]
-    const fn profiles(&self) -> [&'static str; 6] {
-        [
+    fn profiles(&self) -> Vec<(&'static str, &'static str)> {
+        let names = [
             "default", "agents", "zeroclaw", "claw0", "ai-panel", "openclaw",
-        ]
+        ];
+        names.map(|name| (name, name)).into()
+    }
+
+    /// The models to choose from.
+    fn named_models(&self) -> Vec<(&str, &str)> {
+        let names = self.models.iter().map(String::as_str);
+        names.map(|name| (name, name)).collect()
+    }
+
+    /// The kinds of cooling.
+    #[expect(clippy::unused_self, reason = "templates call methods of the page")]
+    fn coolings(&self) -> Vec<(&'static str, &'static str)> {
+        ["strict", "stepped"].map(|name| (name, name)).into()
     }
 
     /// The formats of providers, as forms send them and as people know them.
     #[expect(clippy::unused_self, reason = "templates call methods of the page")]
-    const fn formats(&self) -> [(&'static str, &'static str); 3] {
-        [
+    fn formats(&self) -> Vec<(&'static str, &'static str)> {
+        vec![
             ("openai", "OpenAI chat"),
             ("anthropic", "Anthropic messages"),
             ("gemini", "Gemini contents"),
         ]
     }
 
-    /// Why a control is refused; empty: it is not.
-    fn error(&self, control: &str) -> &str {
-        let errors = self.controls.errors.iter();
-        let mut found = errors.filter(|(name, _)| name == control);
-        found.next().map_or("", |(_, text)| text)
+    /// The stored settings that may go back to the default.
+    fn resets(&self) -> Vec<(&'static str, &'static str)> {
+        let stored = self.stored.iter().map(|name| (*name, label(name)));
+        std::iter::once(("all", "all settings"))
+            .chain(stored)
+            .collect()
+    }
+}
+
+impl Effect {
+    /// The difference, with its sign.
+    fn difference(&self) -> String {
+        let difference = i64::try_from(self.then)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(i64::try_from(self.now).unwrap_or(i64::MAX));
+        let sign = if difference > 0 { "+" } else { "" };
+        format!("{sign}{}", number(difference))
     }
 }

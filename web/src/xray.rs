@@ -4,6 +4,7 @@ use askama::Template;
 
 use crate::{
     conversations::Row,
+    costs::UsageTable,
     format::{self, Time, number},
     layout::Page,
     message::Message,
@@ -12,12 +13,13 @@ use crate::{
 
 renders!(
     XrayPage,
+    FragmentPage,
     WindowBar,
     Strip,
+    Timeline,
     PointInTime,
     Original,
     Provenance,
-    Eras
 );
 
 /// The X-ray of a conversation's context.
@@ -36,14 +38,28 @@ pub struct XrayPage {
     pub repairs: Vec<String>,
     /// Cache eras; empty: none.
     pub eras_url: String,
-    /// Checkpoints, oldest first.
-    pub timeline: Vec<Mark>,
+    /// The newest checkpoints.
+    pub timeline: Timeline,
     /// Tokens that were sent and billed.
     pub usage: UsageTable,
     /// Jobs of the conversation. None: the credential may not see them.
     pub jobs: Option<Jobs>,
-    /// Settings and their values.
-    pub policy: Vec<(String, String)>,
+    /// Labels of settings, and their values.
+    pub policy: Vec<(&'static str, String)>,
+}
+
+/// A fragment of the X-ray as a page of its own, for those who open it without the script.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/fragment.html")]
+pub struct FragmentPage {
+    /// The frame.
+    pub page: Page,
+    /// The id of the conversation.
+    pub conversation: String,
+    /// The heading.
+    pub heading: String,
+    /// The fragment, as HTML.
+    pub html: String,
 }
 
 /// How full the model's window is.
@@ -54,10 +70,16 @@ pub struct WindowBar {
     pub segments: Vec<BarSegment>,
     /// Tokens of all segments.
     pub total: u64,
+    /// Tokens of the context that was built, if a budget may have shortened it.
+    pub built: Option<u64>,
     /// The window; 0: unknown.
     pub window: u64,
     /// Marks on the bar.
     pub thresholds: Vec<Threshold>,
+    /// Messages after the boundary.
+    pub tail_messages: i64,
+    /// Number of them at which a checkpoint is made; 0: none.
+    pub max_messages: u32,
     /// Some tokens are estimated.
     pub estimated: bool,
     /// Tokens that cooling and summaries save.
@@ -104,6 +126,10 @@ pub struct Strip {
     pub tokens: u64,
     /// Tokens as they are stored.
     pub original_tokens: u64,
+    /// The path of the whole strip, which takes `first` and `last`.
+    pub url: String,
+    /// The messages that the strip shows. None: all.
+    pub range: Option<(i64, i64)>,
     /// The strip by tokens; empty: it is shown already.
     pub detail_url: String,
 }
@@ -129,8 +155,20 @@ pub struct Run {
     pub x: f32,
     /// Width.
     pub width: f32,
-    /// The original; empty: none.
+    /// The message; of a run that has its own strip: this strip.
     pub url: String,
+    /// `url` shows its messages as a strip.
+    pub has_strip: bool,
+}
+
+/// Checkpoints, oldest first.
+#[derive(Debug, Clone, Template)]
+#[template(path = "xray/timeline.html")]
+pub struct Timeline {
+    /// The checkpoints.
+    pub marks: Vec<Mark>,
+    /// Earlier ones; empty: none.
+    pub earlier_url: String,
 }
 
 /// A checkpoint on the timeline.
@@ -163,7 +201,13 @@ pub struct PointInTime {
     /// The summary.
     pub summary: Option<Provenance>,
     /// Large messages that their summaries stood for.
-    pub swapped: Vec<i64>,
+    pub swapped: u64,
+    /// Of these: messages whose summaries are gone, so that they count in full.
+    pub unknown_summaries: u64,
+    /// Messages that are withdrawn now, and count nothing.
+    pub withdrawn: i64,
+    /// A budget or pressure had left something out, which counts all the same.
+    pub cut: bool,
     /// What was sent.
     pub shown: Vec<Run>,
     /// Its tokens.
@@ -180,18 +224,21 @@ pub struct Original {
     pub message: Message,
     /// Where its summary comes from.
     pub summary: Option<Provenance>,
-    /// The summary.
-    pub summary_text: String,
-    /// The lines of the message, and whether the summary keeps them.
+    /// The lines of the message, and whether its extracted summary keeps them. Empty: nothing is
+    /// compared.
     pub lines: Vec<Line>,
-    /// Bytes that the summary leaves out.
-    pub left_out_bytes: i64,
+    /// Lines are cut or missing.
+    pub lines_are_cut: bool,
+    /// Bytes of these lines that the summary leaves out.
+    pub left_out_bytes: u64,
+    /// The checkpoint that stands for the message.
+    pub checkpoint: Option<Provenance>,
     /// Byte ranges that were clipped.
     pub clipped: Vec<(i64, i64)>,
 }
 
 /// A line of a message.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The line.
     pub text: String,
@@ -235,110 +282,6 @@ pub struct Provenance {
     pub focus: String,
     /// The summary.
     pub text: String,
-}
-
-/// Cache eras, newest first.
-#[derive(Debug, Clone, Template)]
-#[template(path = "xray/eras.html")]
-pub struct Eras {
-    /// The eras.
-    pub eras: Vec<Era>,
-    /// Earlier ones; empty: none.
-    pub next_url: String,
-}
-
-/// A time in which the prefix of the context stayed the same.
-#[derive(Debug, Clone)]
-pub struct Era {
-    /// Its number.
-    pub number: i64,
-    /// Why the era before it ended.
-    pub cause: String,
-    /// The newest message at its begin.
-    pub at: i64,
-    /// The first message that changed.
-    pub broken_at: i64,
-    /// The last summarized message.
-    pub boundary: i64,
-    /// Tokens that were written anew.
-    pub rewritten: u64,
-    /// Tokens that each call saves.
-    pub saved_per_call: u64,
-    /// Calls after which it pays. None: never.
-    pub pays_after: Option<u64>,
-    /// Whether it has paid. None: not known.
-    pub paid: Option<bool>,
-    /// Calls in it.
-    pub calls: i64,
-    /// Input tokens.
-    pub input: u64,
-    /// Tokens from the cache.
-    pub cached: u64,
-    /// Tokens to the cache.
-    pub written: u64,
-    /// Tokens that were expected in the cache.
-    pub expected: u64,
-    /// Output tokens.
-    pub output: u64,
-    /// Calls that found the cache cold.
-    pub cold: i64,
-    /// The model.
-    pub model: String,
-    /// Its begin.
-    pub time: Time,
-}
-
-/// Tokens that were sent and billed.
-#[derive(Debug, Clone)]
-pub struct UsageTable {
-    /// Ways to send the context, compared.
-    pub bills: Vec<Bill>,
-    /// As providers have reported it.
-    pub reported: Option<Reported>,
-    /// Summaries of messages.
-    pub summaries: i64,
-    /// Checkpoints.
-    pub checkpoints: i64,
-    /// Tokens read for summaries.
-    pub summary_read: u64,
-    /// Tokens written by summaries.
-    pub summary_written: u64,
-    /// Health of the cache.
-    pub health: String,
-}
-
-/// One way to send the context.
-#[derive(Debug, Clone)]
-pub struct Bill {
-    /// Its name.
-    pub name: &'static str,
-    /// Tokens sent.
-    pub sent: u64,
-    /// Tokens from the cache.
-    pub cached: u64,
-    /// Price in units of one input token.
-    pub units: f64,
-    /// How often the cache broke.
-    pub breaks: i64,
-}
-
-/// Tokens as providers have reported them.
-#[derive(Debug, Clone)]
-pub struct Reported {
-    /// Calls.
-    pub calls: i64,
-    /// Input tokens.
-    pub input: u64,
-    /// Tokens from the cache.
-    pub cached: u64,
-    /// Tokens to the cache.
-    pub written: u64,
-    /// Output tokens.
-    pub output: u64,
-    /// Calls that found the cache cold.
-    pub cold: i64,
-    /// Of them, by our own change.
-    pub cold_by_us: i64,
 }
 
 /// Jobs of a conversation.
@@ -497,7 +440,7 @@ impl Run {
 impl Original {
     /// Bytes that the summary leaves out.
     fn left_out(&self) -> String {
-        format::bytes(self.left_out_bytes.unsigned_abs())
+        format::bytes(self.left_out_bytes)
     }
 }
 
@@ -505,23 +448,5 @@ impl Provenance {
     /// How long it took.
     fn took(&self) -> String {
         format::duration_ms(self.duration_ms.unsigned_abs())
-    }
-}
-
-impl Era {
-    /// Whether the rewriting has paid.
-    fn payment(&self) -> String {
-        match (self.pays_after, self.paid) {
-            (Some(calls), Some(true)) => format!("yes, after {}", number(calls)),
-            (Some(calls), _) => format!("not yet: after {}", number(calls)),
-            (None, _) => "saves nothing".to_owned(),
-        }
-    }
-}
-
-impl Bill {
-    /// The price in units of an input token.
-    pub(crate) fn billed(&self) -> String {
-        number(self.units.round() as i64)
     }
 }

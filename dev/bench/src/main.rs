@@ -54,7 +54,7 @@ use figures::Figures;
 use pace::Pace;
 use scenarios::{
     append, builds, changes, chat, context, count, dead_model, erasure, footprint, fork, isolation,
-    jobs, lists, memory, overload, peers, resolve, responses, retention, start, write_cost,
+    jobs, lists, memory, overload, page, peers, resolve, responses, retention, start, write_cost,
 };
 use stack::BenchStack;
 
@@ -118,6 +118,8 @@ enum Scenario {
     Lists,
     /// ResolveSession of existing sessions.
     Resolve,
+    /// The page: a list of 10,000 conversations, and the X-ray of 100,000 messages.
+    Page,
     /// Bytes of PostgreSQL's log (WAL) per append.
     #[value(name = "write_cost")]
     WriteCost,
@@ -178,6 +180,7 @@ impl Scenario {
                 with_stack(async |stack| lists::measure(stack, pace, figures).await).await
             }
             Self::Resolve => resolve::measure(pace, figures).await,
+            Self::Page => page::measure(pace, figures).await,
             Self::WriteCost => write_cost::measure(pace, figures).await,
             Self::Memory => memory::measure(pace, figures).await,
             Self::Start => start::measure(pace, figures).await,

@@ -198,6 +198,31 @@ impl Store {
             checkpoints,
         })
     }
+
+    /// Finds the newest checkpoint with this boundary, also one that no longer holds. None: there
+    /// is none, or no such conversation.
+    pub async fn find_checkpoint(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        last: MessageId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let newest_only = CheckpointList {
+            selection: CheckpointSelection::All,
+            start: Some(CheckpointPosition {
+                last: MessageId(last.0.saturating_add(1)),
+                first: MessageId::NONE,
+                void_change: None,
+            }),
+            request_id: None,
+            limit: 1,
+        };
+        let mut rows = select_rows(&mut db, caller, id, newest_only).await?;
+        db.release().await?;
+        let newest = rows.pop().map(Checkpoint::from);
+        Ok(newest.filter(|newest| newest.last == last))
+    }
 }
 
 /// Reads up to `limit` checkpoints that hold after the position `start`, newest boundary first;

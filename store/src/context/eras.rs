@@ -1,5 +1,5 @@
 //! Eras of a conversation's contexts: the times between two recorded versions of their beginning,
-//! with the sums of the usage reports of each.
+//! with the sums of the usage reports of each. Also the version that was in force at a message.
 
 use anneal_core::{
     cache::pays_back_after,
@@ -86,7 +86,67 @@ pub struct EraCalls {
     pub cold: i64,
 }
 
+/// What is recorded of the contexts at a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextAt {
+    /// They start after this message; [`MessageId::NONE`]: at the first.
+    pub boundary: MessageId,
+    /// Whether a budget or pressure had cut or dropped something when this was recorded.
+    pub cut: bool,
+    /// Number of large messages of which they had the summaries.
+    pub swapped: u64,
+    /// Of these: the messages that stand and have their summaries of then, in order.
+    pub summarized: Vec<SummarizedThen>,
+}
+
+/// A message of which a context had the summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SummarizedThen {
+    /// The message.
+    pub id: MessageId,
+    /// Its tokens.
+    pub original: Tokens,
+    /// Tokens of its summary.
+    pub summary: Tokens,
+}
+
 impl Store {
+    /// Finds what is recorded of a conversation's contexts at a message. None: retention has
+    /// deleted it, no context was built until then, or there is no such conversation.
+    pub async fn find_context_at(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        message: MessageId,
+    ) -> Result<Option<ContextAt>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let row = sqlx::query_file!(
+            "sql/find_context_at.sql",
+            caller.tenant().0,
+            id.0,
+            message.0,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(row.map(|row| {
+            let figures = row.original.into_iter().zip(row.summary);
+            let summarized = row.ids.into_iter().zip(figures);
+            ContextAt {
+                boundary: MessageId(row.boundary),
+                cut: row.cut,
+                swapped: row.swapped.unsigned_abs(),
+                summarized: summarized
+                    .map(|(id, (original, summary))| SummarizedThen {
+                        id: MessageId(id),
+                        original: tokens(original),
+                        summary: tokens(summary),
+                    })
+                    .collect(),
+            }
+        }))
+    }
+
     /// Lists the eras of a conversation, newest first. Retention deletes old ones.
     pub async fn list_cache_eras(
         &self,

@@ -11,6 +11,6 @@ mod eras;
 mod material;
 mod prefix;
 
-pub use eras::{CacheEra, EraCalls, EraPage, EraPageAsk};
+pub use eras::{CacheEra, ContextAt, EraCalls, EraPage, EraPageAsk, SummarizedThen};
 pub use material::{ContextRows, InputTurns};
 pub(crate) use prefix::{PrefixMark, break_reason, find_last_unsent, mark_prefix, reason_code};

@@ -53,7 +53,7 @@ async fn hostile_texts_run_nothing_load_nothing_and_are_shown_as_they_are() {
     let ask = serde_json::json!({ "source": "window.hit = () => { window.wasHit = true; }" });
     page.devtools("Page.addScriptToEvaluateOnNewDocument", ask)
         .await;
-    for path in paths(&conversation) {
+    for path in paths(&conversation, 0) {
         page.visit(&path).await;
         page.run("document.querySelectorAll('details').forEach(details => details.open = true)")
             .await;

@@ -2,7 +2,7 @@
 //! only operators see it.
 
 use anneal_core::caller::Verb;
-use anneal_testkit::{Browser, BrowserPage, Look, TestApp, pb};
+use anneal_testkit::{Browser, BrowserPage, Look, pb};
 
 use crate::pages::{create_full_conversation, kill_job, start_app_with_keys, start_open_app};
 
@@ -69,6 +69,56 @@ async fn the_page_draws_the_metrics_and_follows_what_happens() {
     page.wait_for_text(&row, "later").await;
     page.wait_for("[data-chart=\"Calls\"] path.line-1").await;
     page.assert_no_reported_error().await;
+}
+
+#[tokio::test]
+async fn figures_stand_while_a_person_reads_them_closely() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let app = start_open_app().await;
+    let conversation = create_full_conversation(&app).await;
+    kill_job(&app, &conversation.id, "the model's answer was empty").await;
+    let page = browser.open(&app, "/operations", Look::WIDE).await;
+    // Requests are sent, or not, before the event has ended.
+    page.run(
+        "window.sent = 0;
+        document.addEventListener('htmx:beforeSend', () => { window.sent += 1; });
+        window.ask = () => {
+            const before = window.sent;
+            document.body.dispatchEvent(new Event('refresh'));
+            return window.sent - before;
+        };",
+    )
+    .await;
+    for (close, open) in [
+        (
+            "document.querySelector('#pause input').checked = true",
+            "document.querySelector('#pause input').checked = false",
+        ),
+        (
+            "document.querySelector('#figures [tabindex=\"0\"]').focus()",
+            "document.activeElement.blur()",
+        ),
+        (
+            "getSelection().selectAllChildren(document.querySelector('#queues'))",
+            "getSelection().removeAllRanges()",
+        ),
+    ] {
+        page.run(close).await;
+        assert_eq!(page.run("return window.ask()").await, 0, "{close}");
+        page.run(open).await;
+        assert_eq!(page.run("return window.ask()").await, 1, "{open}");
+        page.wait_until(
+            "the figures are fetched",
+            "!document.querySelector('.htmx-request')",
+        )
+        .await;
+    }
+    // A dead job leads to its X-ray.
+    page.click(&format!("[data-dead-job=\"{}\"] a", conversation.id))
+        .await;
+    page.wait_for("[data-strip]").await;
 }
 
 #[tokio::test]

@@ -62,15 +62,30 @@ pub(crate) async fn create_full_conversation(app: &TestApp) -> TestConversation<
     conversation
 }
 
+/// The boundary of the conversation's newest checkpoint; 0: it has none.
+pub(crate) async fn newest_checkpoint(conversation: &TestConversation<'_>) -> i64 {
+    let checkpoints = conversation.checkpoints().await;
+    checkpoints.first().map_or(0, |it| it.last_message_id)
+}
+
 /// The paths of every page that shows this conversation, or anything else, to a person without
-/// credentials. One of them is refused.
-pub(crate) fn paths(conversation: &str) -> Vec<String> {
+/// credentials. `checkpoint`: the boundary of one of its checkpoints. One page is refused; without
+/// a checkpoint, another one is.
+pub(crate) fn paths(conversation: &str, checkpoint: i64) -> Vec<String> {
     [
         "/conversations",
         "/conversations?text=nothing+has+this+title",
         &format!("/conversations/{conversation}"),
         &format!("/conversations/{conversation}/delete"),
+        &format!("/conversations/{conversation}?before=9"),
+        &format!("/conversations/{conversation}/messages/1"),
         &format!("/conversations/{conversation}/xray"),
+        &format!("/conversations/{conversation}/xray/strip"),
+        &format!("/conversations/{conversation}/xray/eras"),
+        &format!("/conversations/{conversation}/xray/messages/3"),
+        &format!("/conversations/{conversation}/xray/checkpoints"),
+        &format!("/conversations/{conversation}/xray/checkpoints/{checkpoint}"),
+        &format!("/conversations/{conversation}/xray/at/9"),
         &format!("/conversations/{conversation}/what-if"),
         "/conversations/00000000-0000-7000-8000-000000000000",
         "/operations",

@@ -1,16 +1,25 @@
-//! How fast pages are drawn, and what they weigh: a list of many conversations, and the X-ray of a
-//! long one. In `make nightly` with the numbers that are promised; in the gate, whose build is not
+//! How fast pages are drawn, and what they weigh: a list of many conversations, and the pages of a
+//! long one. Also the memory of a server whose pages are open in many windows. In `make nightly` with the numbers that are promised; in the gate, whose build is not
 //! optimized and whose cores are shared, with fewer rows and more time.
 
 use std::time::Duration;
 
-use anneal_testkit::{Browser, BrowserPage, Look, TestApp, gate_or_nightly};
+use anneal_testkit::{
+    AnnealBinary, Browser, BrowserPage, Folder, Look, PageClient, TestApp, gate_or_nightly, prose,
+};
 use sqlx::AssertSqlSafe;
 
 use crate::pages::start_open_app;
 
 /// Most bytes of a page with everything that it loads, compressed.
 const PAGE_BYTES: u64 = 150 * 1024;
+
+/// Most memory of a server while many pages are open, in MiB. With 1,000 streams an optimized build
+/// may have 128 (docs/performance.md).
+const OPEN_PAGES_MIB: u64 = 200;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 /// Measurements of the browser since the page was asked for: the time of the server, the time
 /// until something was drawn, and the compressed bytes of everything.
@@ -47,7 +56,7 @@ async fn a_list_of_many_conversations_is_drawn_at_once() {
 }
 
 #[tokio::test]
-async fn the_xray_of_a_long_conversation_is_drawn_at_once() {
+async fn the_pages_of_a_long_conversation_are_drawn_at_once() {
     let Some(browser) = Browser::start().await else {
         return;
     };
@@ -55,7 +64,46 @@ async fn the_xray_of_a_long_conversation_is_drawn_at_once() {
     let count = gate_or_nightly(5_000, 100_000);
     let conversation = app.conversation().await;
     conversation.append("hello").await;
+    lengthen(&app, &conversation.id, count).await;
+    let path = format!("/conversations/{}", conversation.id);
+    let page = browser.open(&app, &path, Look::WIDE).await;
+    for suffix in ["", "/xray", "/what-if"] {
+        assert_quick(&page, &format!("{path}{suffix}")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_xray_of_a_long_conversation_with_a_checkpoint_is_drawn_at_once() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let app = start_open_app().await;
+    let count = gate_or_nightly(5_000, 100_000);
+    let conversation = app.conversation().await;
+    conversation.append("hello").await;
+    lengthen(&app, &conversation.id, count).await;
     let id = &conversation.id;
+    let checkpoint = format!(
+        "insert into ai_conversation_checkpoint (tenant_id, conversation_id, first_message_id, last_message_id,
+            previous_message_id, summary, token_usage, kind, model, prompt_version, source_first_message_id, source_digest,
+            tokens_before, tokens_after, generation, trigger_kind, focus, duration_ms)
+         select tenant_id, conversation_id, 1, {count} - 50, null, 'They have greeted each other.', 280, 2, 'extractive', 1,
+            1, '\\x00', 90000, 5000, 1, 2, '', 1
+         from ai_conversation where conversation_id = '{id}'"
+    );
+    run_sql(&app, checkpoint).await;
+    let path = format!("/conversations/{id}/xray");
+    let page = browser.open(&app, &path, Look::WIDE).await;
+    page.wait_for("#strip [data-state=\"checkpoint\"][data-first=\"1\"]")
+        .await;
+    // What the page fetches afterwards weighs nothing here.
+    for suffix in ["", "/strip", "/checkpoints"] {
+        assert_quick(&page, &format!("{path}{suffix}")).await;
+    }
+}
+
+/// Copies the conversation's only message until there are `count`.
+async fn lengthen(app: &TestApp, id: &str, count: i64) {
     // Message n has role 1 (user) if n is odd, and role 2 (assistant) if n is even. Messages 2k - 1
     // and 2k are turn k.
     let copies = format!(
@@ -66,10 +114,39 @@ async fn the_xray_of_a_long_conversation_is_drawn_at_once() {
          from ai_message cross join generate_series(2, {count}) as n where conversation_id = '{id}';
          update ai_conversation set last_message_id = {count}, turn = {count} / 2 where conversation_id = '{id}'"
     );
-    run_sql(&app, copies).await;
-    let path = format!("/conversations/{id}/xray");
-    let page = browser.open(&app, &path, Look::WIDE).await;
-    assert_quick(&page, &path).await;
+    run_sql(app, copies).await;
+}
+
+#[tokio::test]
+async fn open_pages_take_little_memory_of_the_server() {
+    let count = gate_or_nightly(10, 100);
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let conversation = app.conversation().await;
+    for _ in 0..30 {
+        conversation.turn(&prose(0, 60), "noted").await;
+    }
+    let binary = AnnealBinary::new(BINARY, &folder, &app.url);
+    let started = binary.try_server(&["web.enabled=true"]).await;
+    let (server, _) = started.unwrap_or_else(|ended| panic!("it ended: {:#?}", ended.lines()));
+    let address = server.http_client().await.address();
+    let path = format!("/conversations/{}", conversation.id);
+    let mut open = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut browser = PageClient::at(address);
+        for page in [&path, &format!("{path}/xray"), &format!("{path}/what-if")] {
+            let answer = browser.get(page).await;
+            assert_eq!(answer.status, 200, "{page}: {answer:?}");
+        }
+        // As the script does while the window is open.
+        let events = browser.request("GET", &format!("{path}/events"));
+        let events = events.header("accept", "text/event-stream").send().await;
+        let events = events.expect("the server answers");
+        assert_eq!(events.status().as_u16(), 200, "{events:?}");
+        open.push((browser, events));
+    }
+    let memory = server.peak_memory();
+    println!("{} open pages: {memory} MiB at most", open.len());
+    assert!(memory < OPEN_PAGES_MIB, "{memory} MiB");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What if: strip and bill follow the controls, and the settings are stored on demand only.
 
-use anneal_testkit::{Browser, Look};
+use anneal_testkit::{Browser, Key, Look};
 
 use crate::pages::{create_full_conversation, start_open_app};
 
@@ -18,12 +18,29 @@ async fn strip_and_bill_follow_the_controls_until_they_are_stored() {
         page.wait_for("#result [data-differs=\"hot_zone_radius\"]")
             .await;
         page.write(".controls [name=budget]", "1").await;
-        page.wait_for_text("#result [role=alert]", "Refused").await;
+        page.wait_for_text("#result [role=alert]", "Budget in tokens")
+            .await;
+        page.wait_for("[name=budget][aria-invalid=true][aria-describedby=r-budget]")
+            .await;
         page.assert_accessible().await;
         page.assert_no_foreign_request().await;
         page.assert_no_reported_error().await;
     }
+    // Enter tries, and stores nothing.
     let page = browser.open(&app, &path, Look::WIDE).await;
+    page.write(".controls [name=hot_zone_radius]", "1").await;
+    page.press(".controls [name=hot_zone_radius]", Key::Enter)
+        .await;
+    page.wait_until(
+        "the page is tried",
+        "location.search.includes('hot_zone_radius=1')",
+    )
+    .await;
+    page.wait_for("#result [data-differs=\"hot_zone_radius\"]")
+        .await;
+    let policy = conversation.conversation().await.policy;
+    assert_eq!(policy.expect("a policy").hot_zone_radius, None);
+    page.visit(&path).await;
     page.write(".controls [name=hot_zone_radius]", "1").await;
     page.wait_for("#result [data-differs=\"hot_zone_radius\"]")
         .await;

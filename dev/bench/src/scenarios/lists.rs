@@ -40,7 +40,7 @@ pub(crate) async fn measure(
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     let channel = stack.channel().await?;
-    create_conversations(&channel, pace).await?;
+    create_conversations(&channel, pace.number(CONVERSATIONS), pace.number(KINDS)).await?;
     let all = pb::ListConversationsRequest::default();
     let mut at_once = Vec::new();
     for _ in 0..pace.rounds(RUNS) {
@@ -112,8 +112,12 @@ fn agent(kind: u64) -> String {
     format!("agent {kind}")
 }
 
-async fn create_conversations(channel: &Channel, pace: Pace) -> anyhow::Result<()> {
-    let (conversations, kinds) = (pace.number(CONVERSATIONS), pace.number(KINDS));
+/// Creates this many conversations of one user, with so many agents and prefixes of titles.
+pub(super) async fn create_conversations(
+    channel: &Channel,
+    conversations: u64,
+    kinds: u64,
+) -> anyhow::Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for maker in 0..MAKERS {
         let mut client = ConversationServiceClient::new(channel.clone());

@@ -11,7 +11,7 @@
 //! - `chat`: turns with a model that answers at once, and turns that are stopped. `responses`:
 //!   turns of POST /v1/responses, in long chains and side by side.
 //! - `builds`: appends and contexts of two builds.
-//! - `lists`, `resolve`: ListConversations and ResolveSession.
+//! - `lists`, `resolve`: ListConversations and ResolveSession. `page`: the pages for browsers.
 //! - `isolation`: how a model that does not answer affects other calls. `overload`: ten times the
 //!   possible load.
 //! - `memory`, `footprint`: bytes in memory and on disk. `start`: how soon a process works,
@@ -32,6 +32,7 @@ pub(crate) mod jobs;
 pub(crate) mod lists;
 pub(crate) mod memory;
 pub(crate) mod overload;
+pub(crate) mod page;
 pub(crate) mod peers;
 pub(crate) mod resolve;
 pub(crate) mod responses;

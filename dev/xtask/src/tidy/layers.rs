@@ -115,7 +115,7 @@ const CRATES: &[CrateLayers] = &[
             "conversation conversations error operations sign_in what_if",
             "xray",
             // what pages consist of
-            "message",
+            "costs message",
             "layout",
             "assets format markdown render",
         ],

@@ -202,7 +202,7 @@ pub(super) enum NoticeCode {
     Forked,
     /// The job will run again.
     Requeued,
-    /// The job is given up.
+    /// The dead job is removed.
     Discarded,
     /// The person is signed out.
     SignedOut,
@@ -241,7 +241,7 @@ impl NoticeCode {
             Self::Unarchived => "The conversation is active again.",
             Self::Forked => "This is the new conversation.",
             Self::Requeued => "The job will run again.",
-            Self::Discarded => "The job is given up.",
+            Self::Discarded => "The job is removed.",
             Self::SignedOut => "You are signed out.",
         }
     }

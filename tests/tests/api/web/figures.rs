@@ -44,14 +44,37 @@ fn element(page: &str, marked: &str) -> BTreeMap<String, String> {
     found.unwrap_or_else(|| panic!("no element has {marked}"))
 }
 
-/// Checks the strip of a page against the manifest.
-fn check_strip(page: &str, manifest: &[pb::ManifestEntry], name: &str) {
-    let runs = elements(page, "data-run");
+/// Whether a context did not read these messages, because it begins after them.
+fn is_unread(entry: &pb::ManifestEntry) -> bool {
+    let before_boundary = [
+        pb::Representation::Checkpoint,
+        pb::Representation::BeforeSeparator,
+    ];
+    before_boundary.contains(&entry.representation())
+}
+
+/// Checks the sums of a strip, in its head and of its runs. `stored`: tokens of all messages that
+/// stand.
+fn check_sums(page: &str, manifest: &[pb::ManifestEntry], stored: u64, name: &str) {
     let sent: u64 = manifest.iter().map(|entry| entry.tokens).sum();
+    let original = if manifest.iter().any(is_unread) {
+        stored
+    } else {
+        manifest.iter().map(|entry| entry.original_tokens).sum()
+    };
     let strip = element(page, "data-original-tokens");
-    let _ = number(&strip, "original-tokens");
-    let drawn: u64 = runs.iter().map(|run| number(run, "tokens")).sum();
-    assert_eq!(drawn, sent, "{name}: tokens of the strip");
+    for (figure, expected) in [("tokens", sent), ("original-tokens", original)] {
+        assert_eq!(number(&strip, figure), expected, "{name}: {figure}");
+        let runs = elements(page, "data-first");
+        let drawn: u64 = runs.iter().map(|run| number(run, figure)).sum();
+        assert_eq!(drawn, expected, "{name}: {figure} of the runs");
+    }
+}
+
+/// Checks the strip of a page against the manifest.
+fn check_strip(page: &str, manifest: &[pb::ManifestEntry], stored: u64, name: &str) {
+    check_sums(page, manifest, stored, name);
+    let runs = elements(page, "data-first");
     let mut next = 1;
     for run in &runs {
         assert_eq!(number(run, "first"), next, "{name}");
@@ -105,6 +128,34 @@ fn check_usage(page: &str, usage: &pb::GetContextUsageResponse, name: &str) {
         usage.pending_saved_tokens,
     ];
     assert_eq!(figures, expected, "{name}");
+    let thresholds = elements(page, "data-threshold");
+    let before_tail = usage
+        .segments
+        .iter()
+        .filter(|it| it.segment() != pb::Segment::Tail);
+    let before_tail: u64 = before_tail.map(|it| it.tokens).sum();
+    assert_eq!(
+        number(&thresholds[0], "threshold"),
+        before_tail.saturating_add(usage.token_threshold),
+        "{name}"
+    );
+    if usage.model_window_tokens > 0 {
+        let last = thresholds.last().expect("a mark");
+        assert_eq!(
+            number(last, "threshold"),
+            usage.model_window_tokens,
+            "{name}"
+        );
+    }
+    if usage.max_message_count > 0 {
+        let messages = element(page, "data-max-messages");
+        let figures = ["tail-messages", "max-messages"].map(|it| number(&messages, it));
+        let expected = [
+            usage.tail_messages.unsigned_abs(),
+            usage.max_message_count.into(),
+        ];
+        assert_eq!(figures, expected, "{name}");
+    }
     let segments = elements(page, "data-segment");
     let tokens: Vec<u64> = segments.iter().map(|it| number(it, "tokens")).collect();
     let expected: Vec<u64> = usage.segments.iter().map(|it| it.tokens).collect();
@@ -122,6 +173,21 @@ fn check_usage(page: &str, usage: &pb::GetContextUsageResponse, name: &str) {
         let units: f64 = bill["units"].parse().expect("a number");
         assert!((units - expected.billed_units).abs() < 1e-6, "{name}");
     }
+    let spend = economics.summarizer.unwrap_or_default();
+    let summaries = element(page, "data-summary-read");
+    let figures = [
+        "summaries",
+        "checkpoints",
+        "summary-read",
+        "summary-written",
+    ];
+    let expected = [
+        spend.summaries.unsigned_abs(),
+        spend.checkpoints.unsigned_abs(),
+        spend.model_read_tokens,
+        spend.model_written_tokens,
+    ];
+    assert_eq!(figures.map(|it| number(&summaries, it)), expected, "{name}");
 }
 
 /// Opens the X-ray of a conversation and checks its figures.
@@ -140,8 +206,15 @@ async fn check(browser: &mut PageClient, conversation: &TestConversation<'_>, na
     let usage = conversation.app.contexts().get_context_usage(ask).await;
     let usage = usage.expect("answers").into_inner();
     let page = open(browser, &path).await;
-    check_strip(&page, &built.0.manifest, name);
+    let stored = stored_tokens(conversation).await;
+    check_strip(&page, &built.0.manifest, stored, name);
     check_usage(&page, &usage, name);
+}
+
+/// Tokens of the messages that stand.
+async fn stored_tokens(conversation: &TestConversation<'_>) -> u64 {
+    let total = conversation.conversation().await.token_total;
+    total.expect("a total").tokens
 }
 
 async fn check_family(chats: &[Chat], profile: &str) {
@@ -251,8 +324,11 @@ async fn every_part_of_the_xray_shows_what_the_rpcs_answer() {
     let provenance = element(&shown, "data-provenance");
     assert_eq!(number(&provenance, "tokens"), checkpoints[0].token_usage);
     let strip = open(&mut browser, &format!("{base}/strip")).await;
-    let runs = elements(&strip, "data-run");
-    assert!(runs.len() > elements(&page, "data-run").len(), "{strip}");
+    let runs = elements(&strip, "data-first");
+    assert!(runs.len() > elements(&page, "data-first").len(), "{strip}");
+    let manifest = manifest(&conversation).await;
+    let stored = stored_tokens(&conversation).await;
+    check_sums(&strip, &manifest, stored, "in detail");
     let eras = open(&mut browser, &format!("{base}/eras")).await;
     let calls = elements(&eras, "data-era")
         .iter()
@@ -272,10 +348,205 @@ async fn every_part_of_the_xray_shows_what_the_rpcs_answer() {
         number(&element(&original, "data-provenance"), "tokens"),
         summary.tokens
     );
-    for path in ["checkpoints/99999", "messages/99999", "messages/0", "at/x"] {
+    let is_covered = summarized.message_id <= last;
+    let covering = elements(&original, "data-stands-for").len();
+    assert_eq!(covering, usize::from(is_covered), "{original}");
+    let covered = open(&mut browser, &format!("{base}/messages/1")).await;
+    assert_eq!(
+        number(&element(&covered, "data-stands-for"), "stands-for"),
+        1
+    );
+    let provenance = element(&covered, "data-provenance");
+    assert_eq!(number(&provenance, "tokens"), checkpoints[0].token_usage);
+    for path in [
+        "checkpoints/99999",
+        "messages/99999",
+        "messages/0",
+        "at/x",
+        "at/-1",
+        "strip?last=-9223372036854775808",
+        "strip?first=x",
+        "strip?budget=few",
+    ] {
         let answer = browser.get(&format!("{base}/{path}")).await;
         assert!([400, 404].contains(&answer.status), "{path}: {answer:?}");
     }
+}
+
+/// The manifest of the context of now.
+async fn manifest(conversation: &TestConversation<'_>) -> Vec<pb::ManifestEntry> {
+    let ask = pb::BuildContextRequest {
+        dry_run: true,
+        ..Default::default()
+    };
+    conversation.build(ask).await.expect("builds").0.manifest
+}
+
+#[tokio::test]
+async fn a_strip_shows_separator_checkpoint_and_withdrawn_messages_apart() {
+    let model = ScriptedModel::saying("Quite so.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let policy = pb::Policy {
+        max_message_count: Some(8),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation.turns(2).await;
+    conversation.insert_separator().await;
+    conversation.turns(6).await;
+    app.run_jobs_until_idle().await;
+    let withdrawn = conversation.withdraw(&[1, 2]).send().await;
+    withdrawn.expect("the messages are withdrawn");
+    app.run_jobs_until_idle().await;
+    let manifest = manifest(&conversation).await;
+    let unread = manifest.iter().filter(|it| is_unread(it)).count();
+    assert_eq!(unread, 2, "{manifest:?}");
+    let stored = stored_tokens(&conversation).await;
+    let mut browser = app.page_client();
+    let base = format!("/conversations/{}/xray", conversation.id);
+    let page = open(&mut browser, &base).await;
+    check_strip(&page, &manifest, stored, "page");
+    // The boundary of the separator is exact, though the context reads none of its messages.
+    let separated = &elements(&page, "data-first")[0];
+    let strip = open(&mut browser, &format!("{base}/strip")).await;
+    check_sums(&strip, &manifest, stored, "in detail");
+    let runs = elements(&strip, "data-first");
+    let of_separator: u64 = runs[..4]
+        .iter()
+        .map(|run| number(run, "original-tokens"))
+        .sum();
+    assert_eq!(number(separated, "original-tokens"), of_separator);
+    let states: Vec<&str> = runs.iter().map(|run| run["state"].as_str()).collect();
+    assert_eq!(
+        states[..5],
+        [
+            "withdrawn",
+            "withdrawn",
+            "separated",
+            "separated",
+            "checkpoint"
+        ]
+    );
+    // A range has the summary only with the end of the messages that it stands for.
+    let part = open(&mut browser, &format!("{base}/strip?first=1&last=6")).await;
+    assert_eq!(number(&element(&part, "data-original-tokens"), "tokens"), 0);
+    let runs = elements(&part, "data-first");
+    assert_eq!(number(runs.last().expect("a run"), "last"), 6);
+}
+
+#[tokio::test]
+async fn the_context_as_it_was_counts_summaries_of_then() {
+    let model = ScriptedModel::saying("Quite so.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let policy = pb::Policy {
+        large_message_threshold: Some(200),
+        hot_zone_radius: Some(1),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation.turn(&prose(0, 60), "read").await;
+    conversation.turns(3).await;
+    app.run_jobs_until_idle().await;
+    conversation.context().await;
+    let manifest = manifest(&conversation).await;
+    let messages = conversation.messages().await;
+    let swapped = manifest
+        .iter()
+        .filter(|it| it.representation() == pb::Representation::Summary);
+    let swapped: Vec<i64> = swapped.map(|it| it.first_message_id).collect();
+    assert!(!swapped.is_empty(), "{manifest:?}");
+    let mut expected = 0;
+    for entry in &manifest {
+        let of_entry = messages
+            .iter()
+            .filter(|it| it.message_id == entry.first_message_id);
+        let summary = of_entry.into_iter().find_map(|it| it.summary.as_ref());
+        expected += match summary {
+            // In a context, a line around it says of what it is the summary.
+            Some(summary) if swapped.contains(&entry.first_message_id) => summary.tokens,
+            _ => entry.tokens,
+        };
+    }
+    let mut browser = app.page_client();
+    let last = messages.last().expect("a message").message_id;
+    let path = format!("/conversations/{}/xray/at/{last}", conversation.id);
+    let page = open(&mut browser, &path).await;
+    let point = element(&page, "data-point");
+    assert_eq!(number(&point, "swapped"), swapped.len() as u64);
+    assert_eq!(number(&point, "tokens"), expected, "{page}");
+    let runs = elements(&page, "data-first");
+    let summaries = runs.iter().filter(|run| run["state"] == "summary");
+    assert_eq!(summaries.count(), swapped.len());
+}
+
+#[tokio::test]
+async fn fragments_are_pages_unless_the_script_asks() {
+    let model = ScriptedModel::saying("Quite so.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let conversation = eventful(&app).await;
+    let last = conversation.checkpoints().await[0].last_message_id;
+    let mut browser = app.page_client();
+    for fragment in [
+        "strip".to_owned(),
+        "eras".to_owned(),
+        "checkpoints".to_owned(),
+        format!("checkpoints/{last}"),
+        "messages/1".to_owned(),
+        "at/3".to_owned(),
+    ] {
+        let path = format!("/conversations/{}/xray/{fragment}", conversation.id);
+        let page = open(&mut browser, &path).await;
+        assert!(
+            page.contains("<html") && page.contains("<h1>"),
+            "{fragment}"
+        );
+        let ask = browser.request("GET", &path).header("hx-request", "true");
+        let alone = browser.send(ask).await;
+        assert_eq!(alone.status, 200, "{alone:?}");
+        assert!(!alone.body.contains("<html"), "{fragment}");
+        assert!(page.contains(alone.body.trim()), "{fragment}");
+    }
+}
+
+/// Checks the figures of now and then on a page of what-if.
+async fn check_effects(
+    conversation: &TestConversation<'_>,
+    page: &str,
+    then: &pb::BuildContextResponse,
+    policy: pb::Policy,
+) {
+    let ask = pb::BuildContextRequest {
+        dry_run: true,
+        ..Default::default()
+    };
+    let now = conversation.build(ask).await.expect("builds");
+    let usage = async |policy| {
+        let ask = pb::GetContextUsageRequest {
+            conversation_id: conversation.id.clone(),
+            policy,
+            economics: true,
+            ..Default::default()
+        };
+        let usage = conversation.app.contexts().get_context_usage(ask).await;
+        usage.expect("answers").into_inner()
+    };
+    let usage_then = usage(Some(policy)).await;
+    check_usage(page, &usage_then, "what if");
+    let economics = [usage(None).await, usage_then].map(|it| it.economics.expect("economics"));
+    let bill = |bill: Option<pb::Bill>| bill.expect("a bill").billed_units.round() as u64;
+    let effect = |name: &str| {
+        let effects = elements(page, "data-effect");
+        let found = effects.into_iter().find(|it| it["effect"] == name);
+        let found = found.unwrap_or_else(|| panic!("{name} is not compared"));
+        [number(&found, "now"), number(&found, "then")]
+    };
+    assert_eq!(effect("total"), [now.0.total_tokens, then.total_tokens]);
+    assert_eq!(effect("none"), economics.map(|it| bill(it.none)));
+    assert_eq!(effect("strict"), economics.map(|it| bill(it.strict)));
+    assert_eq!(effect("stepped"), economics.map(|it| bill(it.stepped)));
+    let built = number(&element(page, "data-built"), "built");
+    assert_eq!(built, then.total_tokens);
 }
 
 #[tokio::test]
@@ -303,11 +574,13 @@ async fn what_if_shows_other_settings_and_stores_them_on_demand() {
     let ask = pb::BuildContextRequest {
         dry_run: true,
         budget_tokens: Some(budget),
-        policy: Some(policy),
+        policy: Some(policy.clone()),
         ..Default::default()
     };
     let built = conversation.build(ask).await.expect("builds");
-    check_strip(&page, &built.0.manifest, "what if");
+    let stored = stored_tokens(&conversation).await;
+    check_strip(&page, &built.0.manifest, stored, "what if");
+    check_effects(&conversation, &page, &built.0, policy).await;
     let due = built.0.due.expect("a checkpoint is due");
     let shown = number(&element(&page, "data-due"), "due");
     assert_eq!(shown, due.last_message_id.unsigned_abs());
@@ -316,6 +589,7 @@ async fn what_if_shows_other_settings_and_stores_them_on_demand() {
     let stored = conversation.conversation().await.policy;
     assert_eq!(stored.unwrap_or_default().max_message_count, None);
     for (query, control) in [
+        ("budget=1", "r-budget"),
         ("budget=1", "e-budget"),
         ("token_threshold=many", "e-token_threshold"),
         ("keep_recent=some", "e-keep_recent"),
@@ -333,4 +607,12 @@ async fn what_if_shows_other_settings_and_stores_them_on_demand() {
     assert_eq!(stored.max_message_count, Some(6));
     let again = browser.post(&path, &fields).await;
     assert_eq!(again.status, 412, "the etag is an old one: {again:?}");
+    let shown = open(&mut browser, &format!("{path}?reset=max_message_count")).await;
+    let differs = element(&shown, "data-differs");
+    assert_eq!(differs["differs"], "max_message_count");
+    let etag = conversation.conversation().await.etag;
+    let fields = [("reset", "max_message_count"), ("etag", etag.as_str())];
+    location(&browser.post(&path, &fields).await);
+    let stored = conversation.conversation().await.policy;
+    assert_eq!(stored.unwrap_or_default().max_message_count, None);
 }

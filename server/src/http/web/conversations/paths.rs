@@ -7,6 +7,11 @@ pub(in crate::http::web) fn conversation(id: &str) -> String {
     format!("/conversations/{}", encode(id))
 }
 
+/// The X-ray of a conversation.
+pub(in crate::http::web) fn xray(id: &str) -> String {
+    format!("{}/xray", conversation(id))
+}
+
 /// The newest messages of a conversation, at their end.
 pub(in crate::http::web) fn end(id: &str) -> String {
     format!("{}#end", conversation(id))

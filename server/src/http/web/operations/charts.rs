@@ -184,11 +184,12 @@ fn quantiles(buckets: &[Series], quantile: f64) -> Values {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let length = buckets.first().map_or(0, |(_, series)| series.values.len());
     let at = |index: usize| {
-        let before = index.checked_sub(QUANTILE_SAMPLES);
+        // The first samples have no minute before them: the time since the first one is shorter.
+        let before = index.saturating_sub(QUANTILE_SAMPLES);
         let counts: Vec<(f64, f64)> = buckets
             .iter()
             .map(|(limit, series)| {
-                let earlier = before.and_then(|before| series.values[before]);
+                let earlier = series.values[before];
                 let now = series.values[index].unwrap_or_default();
                 (*limit, (now - earlier.unwrap_or_default()).max(0.0))
             })
@@ -273,6 +274,17 @@ mod tests {
             interpolate(&[(0.1, 0.0), (f64::INFINITY, 4.0)], 0.5),
             Some(0.1)
         );
+    }
+
+    #[test]
+    fn quantiles_at_the_left_edge_leave_out_what_was_before_it() {
+        let buckets = [
+            series("0.1", &[1_000.0, 1_000.0]),
+            series("0.2", &[1_000.0, 1_010.0]),
+            series("+Inf", &[1_000.0, 1_010.0]),
+        ];
+        let shown = quantiles(&buckets, 0.5);
+        assert_eq!(shown, [None, Some(150.0)]);
     }
 
     #[test]

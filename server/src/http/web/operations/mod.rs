@@ -47,9 +47,10 @@ async fn show_page(
     State(state): State<HttpState>,
     WebCaller(caller, context, _): WebCaller<ShowOperations>,
 ) -> Result<Response, WebError> {
+    let page = context.page("Operations", Place::Operations);
     let shown = OperationsPage {
-        figures: read_figures(&state, &caller).await?,
-        page: context.page("Operations", Place::Operations),
+        figures: read_figures(&state, &caller, &page.tenant).await?,
+        page,
     };
     page::html(StatusCode::OK, shown.render())
 }
@@ -57,13 +58,18 @@ async fn show_page(
 /// Shows the part that changes.
 async fn show_figures(
     State(state): State<HttpState>,
-    WebCaller(caller, ..): WebCaller<ShowOperations>,
+    WebCaller(caller, context, _): WebCaller<ShowOperations>,
 ) -> Result<Response, WebError> {
-    let figures = read_figures(&state, &caller).await?;
+    let tenant = context.page("", Place::Operations).tenant;
+    let figures = read_figures(&state, &caller, &tenant).await?;
     page::html(StatusCode::OK, figures.render())
 }
 
-async fn read_figures(state: &HttpState, caller: &HttpCaller) -> Result<Figures, WebError> {
+async fn read_figures(
+    state: &HttpState,
+    caller: &HttpCaller,
+    tenant: &str,
+) -> Result<Figures, WebError> {
     let services = &caller.services;
     let queues = services.get_queue_stats(caller.request(pb::GetQueueStatsRequest {}));
     let queues = queues.await?.into_inner();
@@ -73,9 +79,10 @@ async fn read_figures(state: &HttpState, caller: &HttpCaller) -> Result<Figures,
     let installation = services.get_installation_stats(ask).await?.into_inner();
     let charts = state.web.history.as_ref().map(charts::of_last_hour);
     Ok(view::figures(
-        queues,
+        &queues,
         models,
         installation,
         charts.unwrap_or_default(),
+        tenant,
     ))
 }

@@ -9,14 +9,18 @@ use anneal_web::{
 };
 use prost_types::Timestamp;
 
-/// Everything on the page that changes.
+use crate::http::web::conversations::paths;
+
+/// Everything on the page that changes. `own_tenant`: the caller's; empty: it is the only one.
 pub(super) fn figures(
-    queues: pb::GetQueueStatsResponse,
+    queues: &pb::GetQueueStatsResponse,
     models: pb::GetModelStatsResponse,
     installation: pb::GetInstallationStatsResponse,
     charts: Vec<Chart>,
+    own_tenant: &str,
 ) -> Figures {
     let workers = installation.workers.into_iter();
+    let dead = installation.dead_jobs.into_iter();
     Figures {
         read: time(Some(SystemTime::now().into())),
         queues: queues.queues.iter().map(queue).collect(),
@@ -26,7 +30,7 @@ pub(super) fn figures(
         models: models.models.into_iter().map(model).collect(),
         tenants: installation.tenants.into_iter().map(tenant).collect(),
         slowest: installation.slow_calls.into_iter().map(slow_call).collect(),
-        dead: installation.dead_jobs.into_iter().map(dead_job).collect(),
+        dead: dead.map(|job| dead_job(job, own_tenant)).collect(),
         versions: Versions {
             version: installation.version,
             commit: installation.commit,
@@ -57,15 +61,16 @@ fn model(stats: pb::ModelStats) -> Model {
         failed: stats.failed_calls_today,
         input: stats.input_tokens_today,
         output: stats.output_tokens_today,
-        breaker: breaker(stats.breaker.unwrap_or_default()),
-        tenant_breaker: breaker(stats.tenant_breaker.unwrap_or_default()),
+        breaker: breaker(stats.breaker.as_ref()),
+        tenant_breaker: breaker(stats.tenant_breaker.as_ref()),
         open_tenant_breakers: stats.open_tenant_breakers,
     }
 }
 
 /// A breaker in words.
-fn breaker(stats: pb::Breaker) -> String {
-    match (stats.open_for, stats.failures) {
+fn breaker(stats: Option<&pb::Breaker>) -> String {
+    let open_for = stats.and_then(|it| it.open_for);
+    match (open_for, stats.map_or(0, |it| it.failures)) {
         (Some(left), _) => format!("open for {} s", left.seconds.max(1)),
         (None, 0) => "closed".to_owned(),
         (None, 1) => "closed, 1 failure".to_owned(),
@@ -94,9 +99,13 @@ fn slow_call(call: pb::SlowCall) -> SlowCall {
     }
 }
 
-fn dead_job(dead: pb::DeadJob) -> DeadJob {
+/// A dead job. Only the caller's own tenant has pages of the conversation for the caller.
+fn dead_job(dead: pb::DeadJob, own_tenant: &str) -> DeadJob {
     let job = dead.job.unwrap_or_default();
+    let is_own = own_tenant.is_empty() || dead.tenant == own_tenant;
+    let url = is_own.then(|| paths::xray(&job.conversation_id));
     DeadJob {
+        url: url.unwrap_or_default(),
         tenant: dead.tenant,
         kind: kind(job.kind()),
         attempts: job.attempts,
@@ -138,7 +147,7 @@ mod tests {
         }));
         assert_eq!(shown.text, "2025-11-27 19:07:21");
         assert_eq!(shown.iso, "2025-11-27T19:07:21Z");
-        assert_eq!(breaker(pb::Breaker::default()), "closed");
+        assert_eq!(breaker(None), "closed");
         let open = pb::Breaker {
             failures: 5,
             open_for: Some(prost_types::Duration {
@@ -147,6 +156,6 @@ mod tests {
             }),
             last_error: String::new(),
         };
-        assert_eq!(breaker(open), "open for 12 s");
+        assert_eq!(breaker(Some(&open)), "open for 12 s");
     }
 }

@@ -1,8 +1,12 @@
-//! The settings that a person tries: fields of a form, and the policy that they mean.
+//! The form of settings that a person tries: its fields, and the context that they ask for.
 
+use anneal_core::policy::SessionSettings;
 use anneal_proto::v1 as pb;
-use anneal_web::what_if::Controls;
+use anneal_web::what_if::{Control, label};
 use serde::Deserialize;
+
+use super::settings;
+use crate::http::problem::Problem;
 
 /// The fields of the form, as text. Empty: as the conversation has it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -16,9 +20,11 @@ pub(super) struct ControlFields {
     hot_zone_radius: String,
     hot_zone_calls: String,
     cooling: String,
-    pub(super) budget: String,
-    pub(super) format: String,
+    budget: String,
+    format: String,
     model: String,
+    /// The stored setting that goes back to the default; `all`: all of them.
+    reset: String,
     /// The etag of the conversation that the page shows.
     pub(super) etag: String,
 }
@@ -26,9 +32,105 @@ pub(super) struct ControlFields {
 /// A control whose text cannot be read, and why.
 pub(super) type ControlError = (String, String);
 
+/// Settings that are tried for one context.
+#[derive(Debug)]
+pub(super) struct Tried {
+    /// What they set over the conversation's own policy.
+    pub(super) overrides: pb::Policy,
+    /// The conversation's policy, once they are stored.
+    pub(super) then: pb::Policy,
+    /// The budget in tokens. None: none is set.
+    pub(super) budget: Option<u64>,
+    format: pb::Format,
+}
+
+impl Tried {
+    /// Nothing: the context of now.
+    pub(super) fn nothing(conversation: &pb::Conversation) -> Self {
+        Self {
+            overrides: pb::Policy::default(),
+            then: conversation.policy.clone().unwrap_or_default(),
+            budget: None,
+            format: pb::Format::Unspecified,
+        }
+    }
+
+    /// Whether nothing is tried.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.overrides == pb::Policy::default()
+            && self.budget.is_none()
+            && self.format == pb::Format::Unspecified
+    }
+
+    /// The request for this context.
+    pub(super) fn ask(&self, id: &str) -> pb::BuildContextRequest {
+        pb::BuildContextRequest {
+            conversation_id: id.to_owned(),
+            policy: Some(self.overrides.clone()),
+            budget_tokens: self.budget,
+            format: self.format.into(),
+            model: self.overrides.model.clone(),
+            ..pb::BuildContextRequest::default()
+        }
+    }
+}
+
+/// The refusal of a form of which these controls cannot be read.
+pub(super) fn refuse(errors: Vec<ControlError>) -> Problem {
+    let (name, text) = errors.into_iter().next().unwrap_or_default();
+    Problem::invalid(name, text)
+}
+
 impl ControlFields {
+    /// The names of the fields and their texts, but for the etag.
+    fn fields(&self) -> [(&'static str, &str); 12] {
+        [
+            ("profile", &self.profile),
+            ("model", &self.model),
+            ("token_threshold", &self.token_threshold),
+            ("max_message_count", &self.max_message_count),
+            ("keep_recent", &self.keep_recent),
+            ("large_message_threshold", &self.large_message_threshold),
+            ("hot_zone_radius", &self.hot_zone_radius),
+            ("hot_zone_calls", &self.hot_zone_calls),
+            ("cooling", &self.cooling),
+            ("reset", &self.reset),
+            ("budget", &self.budget),
+            ("format", &self.format),
+        ]
+    }
+
+    /// The fields that are filled in, for a query.
+    pub(super) fn tried(&self) -> Vec<(&'static str, &str)> {
+        let fields = self.fields().into_iter();
+        fields.filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    /// The settings that these fields mean for a conversation.
+    pub(super) fn parse(
+        &self,
+        conversation: &pb::Conversation,
+        session: &SessionSettings,
+    ) -> Result<Tried, Vec<ControlError>> {
+        let tried = self.policy()?;
+        let budget = self.budget()?;
+        let own = conversation.policy.clone().unwrap_or_default();
+        let then = settings::over(settings::without(own, &self.reset), &tried);
+        Ok(Tried {
+            // A policy of one call cannot take a setting away: it sets what is then in force.
+            overrides: if self.reset.is_empty() {
+                tried
+            } else {
+                settings::in_force(session, &then)
+            },
+            then,
+            budget,
+            format: self.format(),
+        })
+    }
+
     /// The policy that these fields set; what they leave out is not in it.
-    pub(super) fn policy(&self) -> Result<pb::Policy, Vec<ControlError>> {
+    fn policy(&self) -> Result<pb::Policy, Vec<ControlError>> {
         let mut errors = Vec::new();
         let mut policy = pb::Policy {
             profile: self.profile.trim().to_owned(),
@@ -61,7 +163,7 @@ impl ControlFields {
     }
 
     /// The budget in tokens. None: none is set.
-    pub(super) fn budget(&self) -> Result<Option<u64>, Vec<ControlError>> {
+    fn budget(&self) -> Result<Option<u64>, Vec<ControlError>> {
         let mut errors = Vec::new();
         let budget = number("budget", &self.budget, &mut errors);
         if errors.is_empty() {
@@ -72,7 +174,7 @@ impl ControlFields {
     }
 
     /// The format in which the context is rendered.
-    pub(super) fn format(&self) -> pb::Format {
+    fn format(&self) -> pb::Format {
         match self.format.as_str() {
             "openai" => pb::Format::OpenaiChat,
             "anthropic" => pb::Format::AnthropicMessages,
@@ -81,23 +183,22 @@ impl ControlFields {
         }
     }
 
-    /// The controls of the page.
-    pub(super) fn view(self, models: Vec<String>, errors: Vec<ControlError>) -> Controls {
-        Controls {
-            profile: self.profile,
-            token_threshold: self.token_threshold,
-            max_message_count: self.max_message_count,
-            keep_recent: self.keep_recent,
-            large_message_threshold: self.large_message_threshold,
-            hot_zone_radius: self.hot_zone_radius,
-            hot_zone_calls: self.hot_zone_calls,
-            cooling: self.cooling,
-            budget: self.budget,
-            format: self.format,
-            model: self.model,
-            models,
-            errors,
-        }
+    /// The controls of the page. `in_force`: the settings of now.
+    pub(super) fn view(&self, in_force: &pb::Policy, errors: &[ControlError]) -> Vec<Control> {
+        let controls = self.fields().into_iter().map(|(name, value)| {
+            let error = errors.iter().find(|(known, _)| known == name);
+            Control {
+                name,
+                label: label(name),
+                value: value.to_owned(),
+                placeholder: match name {
+                    "budget" => "no limit".to_owned(),
+                    name => settings::shown(in_force, name),
+                },
+                error: error.map(|(_, text)| text.clone()).unwrap_or_default(),
+            }
+        });
+        controls.collect()
     }
 }
 
@@ -144,115 +245,6 @@ fn keep_recent(text: &str, policy: &mut pb::Policy) -> Option<()> {
     Some(())
 }
 
-/// The policy with the settings of another one over its own.
-pub(super) fn over(base: Option<pb::Policy>, tried: &pb::Policy) -> pb::Policy {
-    let mut policy = base.unwrap_or_default();
-    if !tried.profile.is_empty() {
-        policy.profile.clone_from(&tried.profile);
-    }
-    if !tried.model.is_empty() {
-        policy.model.clone_from(&tried.model);
-    }
-    if tried.token_threshold.is_some() {
-        policy.token_threshold = tried.token_threshold;
-        policy.token_threshold_auto = None;
-        policy.token_threshold_below_window = None;
-    }
-    let keeps = [
-        tried.keep_recent_turns.is_some(),
-        tried.keep_recent_tokens.is_some(),
-        tried.keep_recent_percent.is_some(),
-    ];
-    if keeps.contains(&true) {
-        policy.keep_recent_turns = tried.keep_recent_turns;
-        policy.keep_recent_tokens = tried.keep_recent_tokens;
-        policy.keep_recent_percent = tried.keep_recent_percent;
-        policy.keep_recent_from_last_user_message = None;
-    }
-    policy.max_message_count = tried.max_message_count.or(policy.max_message_count);
-    policy.large_message_threshold = tried
-        .large_message_threshold
-        .or(policy.large_message_threshold);
-    policy.hot_zone_radius = tried.hot_zone_radius.or(policy.hot_zone_radius);
-    policy.hot_zone_calls = tried.hot_zone_calls.or(policy.hot_zone_calls);
-    if tried.cooling != 0 {
-        policy.cooling = tried.cooling;
-    }
-    policy
-}
-
-/// The settings that a conversation has of its own, as name and value.
-pub(super) fn settings(policy: Option<&pb::Policy>) -> Vec<(String, String)> {
-    let Some(policy) = policy else {
-        return Vec::new();
-    };
-    let number = |value: Option<u64>| value.map(|value| value.to_string());
-    let text = |value: &str| (!value.is_empty()).then(|| value.to_owned());
-    let keep_recent = match policy {
-        pb::Policy {
-            keep_recent_turns: Some(turns),
-            ..
-        } => Some(format!("{turns} turns")),
-        pb::Policy {
-            keep_recent_tokens: Some(tokens),
-            ..
-        } => Some(format!("{tokens} tokens")),
-        pb::Policy {
-            keep_recent_percent: Some(share),
-            ..
-        } => Some(format!("{share} %")),
-        _ => None,
-    };
-    let cooling = match policy.cooling() {
-        pb::Cooling::Unspecified => None,
-        pb::Cooling::Strict => Some("strict".to_owned()),
-        pb::Cooling::Stepped => Some("stepped".to_owned()),
-    };
-    let settings = [
-        ("profile", text(&policy.profile)),
-        ("model", text(&policy.model)),
-        ("window_tokens", number(policy.window_tokens)),
-        ("token_threshold", number(policy.token_threshold)),
-        (
-            "max_message_count",
-            number(policy.max_message_count.map(u64::from)),
-        ),
-        ("keep_recent", keep_recent),
-        (
-            "large_message_threshold",
-            number(policy.large_message_threshold),
-        ),
-        (
-            "hot_zone_radius",
-            number(policy.hot_zone_radius.map(u64::from)),
-        ),
-        (
-            "hot_zone_calls",
-            number(policy.hot_zone_calls.map(u64::from)),
-        ),
-        ("cooling", cooling),
-    ];
-    let set = settings
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    set.collect()
-}
-
-/// The settings that differ between two policies: name, value now, value then.
-pub(super) fn differences(
-    now: Option<&pb::Policy>,
-    then: &pb::Policy,
-) -> Vec<(String, String, String)> {
-    let now = settings(now);
-    let then = settings(Some(then));
-    let changed = then.into_iter().filter_map(|(name, value)| {
-        let before = now.iter().find(|(known, _)| *known == name);
-        let before = before.map(|(_, value)| value.clone()).unwrap_or_default();
-        (before != value).then_some((name, before, value))
-    });
-    changed.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,26 +273,27 @@ mod tests {
     }
 
     #[test]
-    fn tried_settings_replace_the_conversations_own_one_by_one() {
-        let own = pb::Policy {
-            profile: "agents".into(),
-            token_threshold_auto: Some(true),
-            hot_zone_radius: Some(4),
-            ..pb::Policy::default()
+    fn a_stored_setting_that_goes_back_is_previewed_with_what_is_then_in_force() {
+        let conversation = pb::Conversation {
+            policy: Some(pb::Policy {
+                hot_zone_radius: Some(1),
+                max_message_count: Some(7),
+                ..pb::Policy::default()
+            }),
+            ..pb::Conversation::default()
         };
-        let tried = pb::Policy {
-            token_threshold: Some(9_000),
-            ..pb::Policy::default()
+        let fields = ControlFields {
+            reset: "hot_zone_radius".into(),
+            ..ControlFields::default()
         };
-        let both = over(Some(own.clone()), &tried);
-        assert_eq!(both.token_threshold, Some(9_000));
-        assert_eq!(both.token_threshold_auto, None);
-        assert_eq!(
-            (both.profile.as_str(), both.hot_zone_radius),
-            ("agents", Some(4))
-        );
-        let differs = differences(Some(&own), &both);
-        let expected = ("token_threshold".into(), String::new(), "9000".into());
-        assert_eq!(differs, [expected]);
+        let session = SessionSettings::default();
+        let tried = fields.parse(&conversation, &session).expect("a policy");
+        assert_eq!(tried.then.hot_zone_radius, None);
+        assert_eq!(tried.then.max_message_count, Some(7));
+        assert_eq!(tried.overrides.hot_zone_radius, Some(5));
+        assert_eq!(tried.overrides.max_message_count, Some(7));
+        assert!(!tried.is_nothing());
+        let tried = ControlFields::default().parse(&conversation, &session);
+        assert!(tried.expect("a policy").is_nothing());
     }
 }

@@ -1,17 +1,13 @@
 //! GET /conversations/{id}/xray/eras: the eras of the provider's cache.
 
-use anneal_web::xray::Eras;
-use axum::{http::StatusCode, response::Response};
+use anneal_web::costs::Eras;
+use axum::response::Response;
 use serde::Deserialize;
 
 use super::{ShowHistory, reads, view};
 use crate::http::{
     extractors::{PathParams, QueryParams},
-    web::{
-        conversations::paths,
-        error::WebError,
-        page::{self, WebCaller},
-    },
+    web::{conversations::paths, error::WebError, page::WebCaller},
 };
 
 /// Eras that a page shows at once.
@@ -27,7 +23,7 @@ pub(super) struct ErasQuery {
 
 /// Shows a page of eras, newest first.
 pub(super) async fn eras(
-    WebCaller(http_caller, ..): WebCaller<ShowHistory>,
+    WebCaller(http_caller, context, _): WebCaller<ShowHistory>,
     PathParams(id): PathParams<String>,
     QueryParams(query): QueryParams<ErasQuery>,
 ) -> Result<Response, WebError> {
@@ -35,8 +31,8 @@ pub(super) async fn eras(
     let next_url = match listed.next_page_token.as_str() {
         "" => String::new(),
         token => format!(
-            "{}/xray/eras{}",
-            paths::conversation(&id),
+            "{}/eras{}",
+            paths::xray(&id),
             paths::query(&[("page", token)])
         ),
     };
@@ -44,5 +40,6 @@ pub(super) async fn eras(
         eras: listed.eras.iter().map(view::era).collect(),
         next_url,
     };
-    page::html(StatusCode::OK, eras.render())
+    let heading = "Eras of the provider's cache";
+    super::fragment(&context, &id, heading, eras.render())
 }

@@ -33,7 +33,7 @@ impl EndpointRpcs for RequeueJob {
     const RPCS: &'static [&'static Rpc] = &[Rpc::named("requeue_job")];
 }
 
-/// The RPC that gives a job up.
+/// The RPC that removes a dead job.
 pub(super) struct DiscardJob;
 
 impl EndpointRpcs for DiscardJob {
@@ -56,7 +56,7 @@ pub(super) async fn requeue(
     Ok(page::see_other(&jobs_of(&id), Some(NoticeCode::Requeued)))
 }
 
-/// Gives a dead job up.
+/// Removes a dead job.
 pub(super) async fn discard(
     WebCaller(http_caller, ..): WebCaller<DiscardJob>,
     PathParams(id): PathParams<String>,
@@ -74,5 +74,5 @@ pub(super) async fn discard(
 
 /// The list of jobs on the X-ray.
 fn jobs_of(id: &str) -> String {
-    format!("{}/xray#jobs", paths::conversation(id))
+    format!("{}#jobs", paths::xray(id))
 }

@@ -2,30 +2,38 @@
 //! figure on them is a figure of an RPC.
 //!
 //! - `show`: the X-ray. `strip`, `eras`: its fragments that come after it
-//! - `original`: a message beside its summary. `checkpoint`: where a summary comes from
+//! - `original`: a message beside its summary, and `comparison`: which of its lines the summary has
+//! - `checkpoint`: where a summary comes from. `timeline`: the checkpoints
 //! - `point`: the context as it was at a message
-//! - `jobs`: runs a dead job again, or gives it up
-//! - `what_if`: contexts under other settings. `controls`: these settings
+//! - `jobs`: runs a dead job again, or removes it
+//! - `what_if`: contexts under other settings. `controls`: the form. `settings`: what it sets
 //! - `view`, `strip_view`, `words`: answers of RPCs as the page shows them
 //! - `reads`: the RPCs that several of these routes call
 
 mod checkpoint;
+mod comparison;
 mod controls;
 mod eras;
 mod jobs;
 mod original;
 mod point;
 mod reads;
+mod settings;
 mod show;
 mod strip;
 mod strip_view;
+mod timeline;
 mod view;
 mod what_if;
 mod words;
 
-use axum::routing;
+use anneal_web::{RenderError, layout::Place, xray::FragmentPage};
+use axum::{http::StatusCode, response::Response, routing};
 
-use super::page::WebRoute;
+use super::{
+    error::WebError,
+    page::{self, PageContext, WebRoute},
+};
 use crate::{http::caller::EndpointRpcs, verbs::Rpc};
 
 /// The routes of these pages.
@@ -37,6 +45,9 @@ pub(super) const ROUTES: &[WebRoute] = &[
     ("/conversations/{id}/xray/eras", || routing::get(eras::eras)),
     ("/conversations/{id}/xray/messages/{mid}", || {
         routing::get(original::original)
+    }),
+    ("/conversations/{id}/xray/checkpoints", || {
+        routing::get(timeline::timeline)
     }),
     ("/conversations/{id}/xray/checkpoints/{last}", || {
         routing::get(checkpoint::checkpoint)
@@ -77,4 +88,26 @@ impl EndpointRpcs for ShowHistory {
         Rpc::named("list_checkpoints"),
         Rpc::named("list_token_runs"),
     ];
+}
+
+/// Answers the script with a fragment of the X-ray, and everybody else with a page around it.
+fn fragment(
+    context: &PageContext,
+    conversation: &str,
+    heading: &str,
+    rendered: Result<String, RenderError>,
+) -> Result<Response, WebError> {
+    if context.is_htmx() {
+        return page::html(StatusCode::OK, rendered);
+    }
+    let page = rendered.and_then(|html| {
+        let page = FragmentPage {
+            page: context.page(heading, Place::Xray),
+            conversation: conversation.to_owned(),
+            heading: heading.to_owned(),
+            html,
+        };
+        page.render()
+    });
+    page::html(StatusCode::OK, page)
 }

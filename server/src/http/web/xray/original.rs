@@ -1,42 +1,37 @@
-//! GET /conversations/{id}/xray/messages/{mid}: a message as it is stored, beside its summary.
-
-use std::collections::HashSet;
+//! GET /conversations/{id}/xray/messages/{mid}: a message as it is stored, beside its summary, and
+//! beside the checkpoint that stands for it.
 
 use anneal_proto::v1::{
-    self as pb, message_service_server::MessageService as _, part::Part as Content,
+    self as pb, context_service_server::ContextService as _,
+    message_service_server::MessageService as _,
 };
-use anneal_web::{
-    message::Actions,
-    xray::{Line, Original},
-};
-use axum::{http::StatusCode, response::Response};
+use anneal_web::{message::Actions, xray::Original};
+use axum::{http::Extensions, response::Response};
 use serde::Deserialize;
 
-use super::view;
+use super::{comparison::Comparison, view};
 use crate::{
     http::{
-        caller::EndpointRpcs,
+        caller::{EndpointRpcs, HttpCaller},
+        change,
         extractors::{PathParams, QueryParams},
+        problem::Problem,
         web::{
             conversations::view::{MessageFrame, ShownBytes, message},
             error::WebError,
-            page::{self, WebCaller},
+            page::WebCaller,
         },
     },
+    limits::cpu_pool,
     verbs::Rpc,
 };
 
-/// Most lines of a message that are compared with its summary.
-const MOST_LINES: usize = 400;
-
-/// Most bytes of these lines.
-const MOST_LINE_BYTES: usize = 64 * 1024;
-
-/// The RPC that shows a message.
+/// The RPCs that show a message, and what stands for it.
 pub(super) struct ShowOriginal;
 
 impl EndpointRpcs for ShowOriginal {
-    const RPCS: &'static [&'static Rpc] = &[Rpc::named("get_message")];
+    const RPCS: &'static [&'static Rpc] =
+        &[Rpc::named("get_message"), Rpc::named("list_checkpoints")];
 }
 
 /// What a context left out of the message.
@@ -49,10 +44,11 @@ pub(super) struct OriginalQuery {
 
 /// Shows a message.
 pub(super) async fn original(
-    WebCaller(http_caller, ..): WebCaller<ShowOriginal>,
-    PathParams((id, message_id)): PathParams<(String, i64)>,
+    WebCaller(http_caller, context, _): WebCaller<ShowOriginal>,
+    PathParams((id, message_id)): PathParams<(String, String)>,
     QueryParams(query): QueryParams<OriginalQuery>,
 ) -> Result<Response, WebError> {
+    let message_id = change::parse_message_id(&message_id)?;
     let ask = pb::GetMessageRequest {
         conversation_id: id.clone(),
         message_id,
@@ -60,16 +56,35 @@ pub(super) async fn original(
     };
     let services = &http_caller.services;
     let found = services.get_message(http_caller.request(ask)).await?;
-    let stored = found.into_inner().message.unwrap_or_default();
-    let summary_text = match &stored.summary {
-        Some(summary) => summary.text.clone(),
-        None => String::new(),
+    let (_, found, reservation) = found.into_parts();
+    let stored = found.message.unwrap_or_default();
+    let is_long = cpu_pool::is_long(stored.text_bytes.try_into().unwrap_or(usize::MAX), 0);
+    let (cpu, tenant) = (&services.state.cpu, http_caller.caller.tenant());
+    let conversation = id.clone();
+    let make = move || {
+        let original = original_view(stored, &conversation, parse_clipped(&query.clipped));
+        // It is held until the content is gone.
+        drop(reservation);
+        original
     };
-    let (lines, left_out_bytes) = if summary_text.is_empty() {
-        (Vec::new(), 0)
-    } else {
-        compare(&stored, &summary_text)
-    };
+    let mut original = cpu.run_if(is_long, tenant, make).await?;
+    let covering = find_covering_checkpoint(&http_caller, &id, message_id).await?;
+    let (checkpoint, _reservation) = covering;
+    original.checkpoint = checkpoint.map(view::checkpoint);
+    let heading = format!("Message {message_id}");
+    super::fragment(&context, &id, &heading, original.render())
+}
+
+/// The message beside its summary. A summary in a model's own words has hardly a line of the message,
+/// so only extracted ones are compared with it.
+fn original_view(stored: pb::Message, conversation: &str, clipped: Vec<(i64, i64)>) -> Original {
+    let extracted = stored
+        .summary
+        .as_ref()
+        .filter(|summary| summary.kind() == pb::SummaryKind::Extractive);
+    let compared = extracted
+        .map(|summary| Comparison::of(&stored, &summary.text))
+        .unwrap_or_default();
     let frame = MessageFrame {
         actions: Actions {
             edit: false,
@@ -79,51 +94,37 @@ pub(super) async fn original(
         },
         alternatives: None,
     };
-    let original = Original {
+    Original {
         summary: view::message_summary(&stored),
-        summary_text,
-        lines,
-        left_out_bytes,
-        clipped: parse_clipped(&query.clipped),
-        message: message(stored, &id, frame, &mut ShownBytes::of_page()),
+        lines: compared.lines,
+        lines_are_cut: compared.is_cut,
+        left_out_bytes: compared.left_out_bytes,
+        checkpoint: None,
+        clipped,
+        message: message(stored, conversation, frame, &mut ShownBytes::of_page()),
+    }
+}
+
+/// Finds the checkpoint that contexts have instead of a message. None: there is none. The extensions
+/// hold the reservation of its summary.
+async fn find_covering_checkpoint(
+    http_caller: &HttpCaller,
+    id: &str,
+    message: i64,
+) -> Result<(Option<pb::Checkpoint>, Extensions), Problem> {
+    let ask = pb::ListCheckpointsRequest {
+        conversation_id: id.to_owned(),
+        page_size: 1,
+        ..pb::ListCheckpointsRequest::default()
     };
-    page::html(StatusCode::OK, original.render())
-}
-
-/// The lines of a message, each with whether its summary has it literally, and the bytes of the
-/// message that the summary does not have literally.
-fn compare(stored: &pb::Message, summary: &str) -> (Vec<Line>, i64) {
-    let kept: HashSet<&str> = summary
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    let mut lines = Vec::new();
-    let (mut shown_bytes, mut kept_bytes) = (0, 0);
-    for line in stored.parts.iter().flat_map(texts).flat_map(str::lines) {
-        let is_kept = kept.contains(line.trim());
-        if is_kept {
-            kept_bytes += line.len() as i64 + 1;
-        }
-        if lines.len() < MOST_LINES && shown_bytes + line.len() <= MOST_LINE_BYTES {
-            shown_bytes += line.len();
-            lines.push(Line {
-                text: line.to_owned(),
-                kept: is_kept,
-            });
-        }
-    }
-    (lines, (stored.text_bytes - kept_bytes).max(0))
-}
-
-/// The text of a part.
-fn texts(part: &pb::Part) -> Option<&str> {
-    match part.part.as_ref()? {
-        Content::Text(text) => Some(&text.text),
-        Content::ToolResult(result) => Some(&result.text),
-        Content::ToolUse(call) => Some(&call.input),
-        Content::Reasoning(_) | Content::Media(_) => None,
-    }
+    let services = &http_caller.services;
+    let listed = services.list_checkpoints(http_caller.request(ask)).await?;
+    let (_, mut listed, reservation) = listed.into_parts();
+    let newest = listed.checkpoints.pop();
+    let covers = |it: &pb::Checkpoint| {
+        it.valid && (it.first_message_id..=it.last_message_id).contains(&message)
+    };
+    Ok((newest.filter(covers), reservation))
 }
 
 fn parse_clipped(text: &str) -> Vec<(i64, i64)> {
@@ -137,23 +138,6 @@ fn parse_clipped(text: &str) -> Vec<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_that_a_summary_repeats_are_kept() {
-        let stored = pb::Message {
-            parts: vec![pb::Part {
-                part: Some(Content::Text(pb::TextPart {
-                    text: "first\n  second\nthird".into(),
-                })),
-            }],
-            text_bytes: 20,
-            ..pb::Message::default()
-        };
-        let (lines, left_out) = compare(&stored, "…\nsecond\n");
-        let kept: Vec<bool> = lines.iter().map(|line| line.kept).collect();
-        assert_eq!(kept, [false, true, false]);
-        assert_eq!(left_out, 11);
-    }
 
     #[test]
     fn ranges_of_a_query_are_read_and_others_ignored() {

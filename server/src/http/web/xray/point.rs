@@ -2,16 +2,19 @@
 //! put together from what was recorded then, and not built again.
 
 use anneal_web::xray::PointInTime;
-use axum::{http::StatusCode, response::Response};
+use axum::response::Response;
 
-use super::{ShowHistory, reads, strip_view, view};
+use super::{
+    ShowHistory,
+    controls::ControlFields,
+    reads,
+    strip_view::{self, StripPaths},
+    view,
+};
 use crate::http::{
+    change,
     extractors::PathParams,
-    web::{
-        conversations::paths,
-        error::WebError,
-        page::{self, WebCaller},
-    },
+    web::{error::WebError, page::WebCaller},
 };
 
 /// Runs that are drawn.
@@ -22,49 +25,53 @@ const MOST_MESSAGES: i64 = 200_000;
 
 /// Shows the context as it was.
 pub(super) async fn point(
-    WebCaller(http_caller, ..): WebCaller<ShowHistory>,
-    PathParams((id, message)): PathParams<(String, i64)>,
+    WebCaller(http_caller, context, _): WebCaller<ShowHistory>,
+    PathParams((id, message)): PathParams<(String, String)>,
 ) -> Result<Response, WebError> {
-    let message = message.max(1);
-    let era = reads::find_era(&http_caller, &id, message).await?;
-    let boundary = era.as_ref().map_or(0, |era| era.boundary_message_id);
-    let swapped = era
-        .as_ref()
-        .map(|era| era.swapped_message_ids.clone())
-        .unwrap_or_default();
-    let checkpoint = match boundary {
-        0 => None,
-        boundary => reads::find_checkpoint(&http_caller, &id, boundary).await?,
+    let message = change::parse_message_id(&message)?;
+    let recorded = reads::find_context_at(&http_caller, &id, message).await?;
+    let boundary = recorded.as_ref().map_or(0, |it| it.boundary.0);
+    let (checkpoint, _reservation) = match boundary {
+        0 => (None, None),
+        boundary => {
+            let (found, reservation) = reads::find_checkpoint(&http_caller, &id, boundary).await?;
+            (found, Some(reservation))
+        }
     };
     let boundary_kind = match (boundary, &checkpoint) {
-        (0, _) => "the first message",
+        (0, _) => "the beginning",
         (_, Some(_)) => "a checkpoint",
         (_, None) => "a separator",
     };
-    let first = (boundary + 1).max(message - MOST_MESSAGES + 1);
-    let token_runs = if first <= message {
-        reads::list_token_runs(&http_caller, &id, (first, message), RUNS).await?
-    } else {
-        Vec::new()
-    };
-    let base = format!("{}/xray", paths::conversation(&id));
-    let mut shown = strip_view::stored_runs(&token_runs, &base);
-    for run in &mut shown {
-        if swapped.iter().any(|id| (run.first..=run.last).contains(id)) {
-            run.state = "summary";
-        }
-    }
+    let first = boundary.max(message.saturating_sub(MOST_MESSAGES)) + 1;
+    // Without messages after the boundary this asks for the boundary: it finds that there is a
+    // conversation.
+    let range = (first.min(message), message);
+    let mut token_runs = reads::list_token_runs(&http_caller, &id, range, RUNS).await?;
+    token_runs.retain(|run| run.first_message_id > boundary);
+    let summarized: Vec<_> = recorded
+        .iter()
+        .flat_map(|it| &it.summarized)
+        .map(|it| (it.id.0, it.original.get(), it.summary.get()))
+        .collect();
+    let paths = StripPaths::of(&id, &ControlFields::default());
+    let shown = strip_view::stored_runs(&token_runs, &summarized, &paths);
     let summary_tokens = checkpoint.as_ref().map_or(0, |it| it.token_usage);
     let tail_tokens: u64 = shown.iter().map(|run| run.tokens).sum();
+    let swapped = recorded.as_ref().map_or(0, |it| it.swapped);
     let point = PointInTime {
         at: message,
         boundary,
         boundary_kind: boundary_kind.to_owned(),
         summary: checkpoint.map(view::checkpoint),
-        swapped: swapped.into_iter().filter(|id| *id <= message).collect(),
+        swapped,
+        unknown_summaries: swapped.saturating_sub(summarized.len() as u64),
+        withdrawn: token_runs.iter().map(|run| run.withdrawn_messages).sum(),
+        cut: recorded.as_ref().is_some_and(|it| it.cut),
         shown,
         tokens: summary_tokens + tail_tokens,
-        complete: era.is_some(),
+        complete: recorded.is_some() && first == boundary + 1,
     };
-    page::html(StatusCode::OK, point.render())
+    let heading = format!("The context at message {message}");
+    super::fragment(&context, &id, &heading, point.render())
 }

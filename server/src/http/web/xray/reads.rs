@@ -1,14 +1,27 @@
 //! The RPCs that several of these pages call.
 
-use anneal_proto::v1::{
-    self as pb, context_service_server::ContextService as _,
-    conversation_service_server::ConversationService as _,
+use std::sync::Arc;
+
+use anneal_core::{limits::SUMMARY_BYTES, message::MessageId};
+use anneal_proto::{
+    convert::parse,
+    v1::{
+        self as pb, context_service_server::ContextService as _,
+        conversation_service_server::ConversationService as _,
+    },
+};
+use anneal_store::ContextAt;
+
+use super::strip_view::is_unread;
+use crate::{
+    failure::Failure,
+    http::{caller::HttpCaller, problem::Problem},
+    limits::content_budget::Reservation,
+    reply,
 };
 
-use crate::http::{caller::HttpCaller, problem::Problem};
-
-/// Most pages of checkpoints or eras that are searched for one of them.
-const SEARCHED_PAGES: usize = 20;
+/// Most messages whose tokens one call sums.
+const MOST_MESSAGES: i64 = 200_000;
 
 /// Loads a conversation.
 pub(super) async fn get_conversation(
@@ -23,7 +36,7 @@ pub(super) async fn get_conversation(
     Ok(found.into_inner())
 }
 
-/// Builds a context without effect.
+/// Builds a context without effect. The answer has no content, but for the manifest.
 pub(super) async fn build_context(
     http_caller: &HttpCaller,
     ask: pb::BuildContextRequest,
@@ -34,7 +47,16 @@ pub(super) async fn build_context(
     };
     let services = &http_caller.services;
     let built = services.build_context(http_caller.request(ask)).await?;
-    Ok(built.into_inner())
+    let (_, built, reservation) = built.into_parts();
+    let built = pb::BuildContextResponse {
+        messages: Vec::new(),
+        rendered: None,
+        rendered_messages: Vec::new(),
+        ..built
+    };
+    // It is held until the content is gone.
+    drop(reservation);
+    Ok(built)
 }
 
 /// Loads the figures of a context, and what the conversation's calls have cost.
@@ -73,7 +95,8 @@ pub(super) async fn list_token_runs(
     Ok(listed.into_inner().runs)
 }
 
-/// Lists a page of checkpoints, newest boundary first, those among them that no longer hold.
+/// Lists a page of checkpoints without their summaries, newest boundary first, those among them that
+/// no longer hold.
 pub(super) async fn list_checkpoints(
     http_caller: &HttpCaller,
     id: &str,
@@ -87,7 +110,13 @@ pub(super) async fn list_checkpoints(
     };
     let services = &http_caller.services;
     let listed = services.list_checkpoints(http_caller.request(ask)).await?;
-    Ok(listed.into_inner())
+    let (_, mut listed, reservation) = listed.into_parts();
+    for checkpoint in &mut listed.checkpoints {
+        checkpoint.summary = String::new();
+    }
+    // It is held until the summaries are gone.
+    drop(reservation);
+    Ok(listed)
 }
 
 /// Lists a page of eras, newest first.
@@ -107,46 +136,70 @@ pub(super) async fn list_cache_eras(
     Ok(listed.into_inner())
 }
 
-/// Finds the newest checkpoint up to this message. None: there is none among the newest 2,000.
+/// Finds the newest checkpoint with this boundary, also one that no longer holds. Callers keep the
+/// reservation while they hold its summary.
 pub(super) async fn find_checkpoint(
     http_caller: &HttpCaller,
     id: &str,
     last: i64,
-) -> Result<Option<pb::Checkpoint>, Problem> {
-    let mut page_token = String::new();
-    for _ in 0..SEARCHED_PAGES {
-        let page = list_checkpoints(http_caller, id, page_token).await?;
-        let mut found = page.checkpoints.into_iter();
-        if let Some(checkpoint) = found.find(|it| it.last_message_id <= last) {
-            let is_here = checkpoint.last_message_id == last;
-            return Ok(is_here.then_some(checkpoint));
-        }
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
-    Ok(None)
+) -> Result<(Option<pb::Checkpoint>, Arc<Reservation>), Problem> {
+    let id = parse::conversation_id(id).map_err(Failure::from)?;
+    let state = &http_caller.services.state;
+    let caller = http_caller.caller;
+    let reserving = state
+        .content_budget
+        .reserve(caller.tenant(), SUMMARY_BYTES as u64);
+    let reservation = reserving.await?;
+    let found = state.store.find_checkpoint(caller, id, MessageId(last));
+    let found = found.await.map_err(Failure::from)?;
+    let bytes = found.as_ref().map_or(0, |it| it.summary.len());
+    reservation.shrink(bytes as u64);
+    Ok((found.map(|it| reply::checkpoint(id, it)), reservation))
 }
 
-/// Finds the newest era that began at this message or before. None: retention has deleted it, or it
-/// is not among the newest 2,000.
-pub(super) async fn find_era(
+/// Finds what is recorded of the contexts at a message. None: retention has deleted it, or there was
+/// none.
+pub(super) async fn find_context_at(
     http_caller: &HttpCaller,
     id: &str,
     message: i64,
-) -> Result<Option<pb::CacheEra>, Problem> {
-    let mut page_token = String::new();
-    for _ in 0..SEARCHED_PAGES {
-        let page = list_cache_eras(http_caller, id, 100, page_token).await?;
-        let mut found = page.eras.into_iter();
-        if let Some(era) = found.find(|era| era.at_message_id <= message) {
-            return Ok(Some(era));
+) -> Result<Option<ContextAt>, Problem> {
+    let id = parse::conversation_id(id).map_err(Failure::from)?;
+    let store = &http_caller.services.state.store;
+    let found = store.find_context_at(http_caller.caller, id, MessageId(message));
+    Ok(found.await.map_err(Failure::from)?)
+}
+
+/// The tokens of the messages that a context did not read, one number for each entry of them.
+pub(super) async fn unread_tokens(
+    http_caller: &HttpCaller,
+    conversation: &pb::Conversation,
+    built: &pb::BuildContextResponse,
+) -> Result<Vec<u64>, Problem> {
+    let id = &conversation.conversation_id;
+    let entries = built.manifest.iter().filter(|it| is_unread(it));
+    let ranges: Vec<_> = entries
+        .map(|it| (it.first_message_id, it.last_message_id))
+        .collect();
+    let Some((_, earlier)) = ranges.split_last() else {
+        return Ok(Vec::new());
+    };
+    let read: u64 = built.manifest.iter().map(|it| it.original_tokens).sum();
+    let total = conversation.token_total.unwrap_or_default().tokens;
+    let mut left = total.saturating_sub(read);
+    let mut unread = Vec::with_capacity(ranges.len());
+    // Only with a separator are there several. The newest has what the others leave, so that its
+    // messages need not be read.
+    for (first, last) in earlier {
+        let mut tokens = 0;
+        for begin in (*first..=*last).step_by(MOST_MESSAGES as usize) {
+            let end = (*last).min(begin.saturating_add(MOST_MESSAGES - 1));
+            let runs = list_token_runs(http_caller, id, (begin, end), 1).await?;
+            tokens += runs.iter().map(|run| run.tokens).sum::<u64>();
         }
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
+        left = left.saturating_sub(tokens);
+        unread.push(tokens);
     }
-    Ok(None)
+    unread.push(left);
+    Ok(unread)
 }

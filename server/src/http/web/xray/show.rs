@@ -4,11 +4,18 @@ use anneal_core::caller::Verb;
 use anneal_proto::v1::{self as pb, operator_service_server::OperatorService as _};
 use anneal_web::{
     layout::Place,
+    what_if::label,
     xray::{Jobs, XrayPage},
 };
 use axum::{http::StatusCode, response::Response};
 
-use super::{ShowContext, controls, reads, strip_view, view};
+use super::{
+    ShowContext,
+    controls::ControlFields,
+    reads, settings,
+    strip_view::{self, StripPaths},
+    timeline, view,
+};
 use crate::http::{
     caller::HttpCaller,
     extractors::PathParams,
@@ -33,51 +40,29 @@ pub(super) async fn show(
     let built = reads::build_context(&http_caller, ask).await?;
     let usage = reads::get_context_usage(&http_caller, &id, None).await?;
     let listed = reads::list_checkpoints(&http_caller, &id, String::new()).await?;
-    let base = format!("{}/xray", paths::conversation(&id));
-    let before_boundary = unread_tokens(&conversation, &built);
-    let detail_url = if before_boundary > 0 {
-        format!("{base}/strip")
-    } else {
-        String::new()
-    };
+    let base = paths::xray(&id);
+    let unread = reads::unread_tokens(&http_caller, &conversation, &built).await?;
     let title = match conversation.title.as_str() {
         "" => "X-ray".to_owned(),
         title => format!("X-ray: {title}"),
     };
-    let mut timeline: Vec<_> = listed
-        .checkpoints
-        .iter()
-        .map(|checkpoint| view::mark(checkpoint, &base))
-        .collect();
-    timeline.reverse();
+    let strip_paths = StripPaths::of(&id, &ControlFields::default());
+    let has_detail = !unread.is_empty();
+    let own = conversation.policy.clone().unwrap_or_default();
+    let policy = settings::set_by(&own).into_iter();
     let page = XrayPage {
         page: context.page(&title, Place::Xray),
         row: conversation_view::row(&conversation),
-        window: view::window(&usage, None),
-        strip: strip_view::strip(&built.manifest, &base, before_boundary, detail_url),
+        window: view::window(&usage, None, None),
+        strip: strip_view::strip(&built.manifest, &strip_paths, &unread, has_detail),
         repairs: built.repairs.iter().map(view::repair).collect(),
         eras_url: format!("{base}/eras"),
-        timeline,
+        timeline: timeline::page(&listed, &base),
         usage: view::usage_table(&usage),
         jobs: list_jobs(&http_caller, &id).await?,
-        policy: controls::settings(conversation.policy.as_ref()),
+        policy: policy.map(|(name, value)| (label(name), value)).collect(),
     };
     page::html(StatusCode::OK, page.render())
-}
-
-/// Tokens of the messages that a context did not read, because it begins after them.
-pub(super) fn unread_tokens(
-    conversation: &pb::Conversation,
-    built: &pb::BuildContextResponse,
-) -> u64 {
-    let read: u64 = built.manifest.iter().map(|it| it.original_tokens).sum();
-    let is_partial = built.boundary_message_id > 0;
-    let total = conversation.token_total.unwrap_or_default().tokens;
-    if is_partial {
-        total.saturating_sub(read)
-    } else {
-        0
-    }
 }
 
 /// The jobs of a conversation. None: the caller may not see them.

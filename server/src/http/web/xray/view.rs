@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use anneal_proto::v1 as pb;
-use anneal_web::xray::{
-    BarSegment, Bill, Era, Job, Mark, Provenance, Reported, Threshold, UsageTable, WindowBar,
+use anneal_web::{
+    costs::{Bill, Era, Reported, UsageTable},
+    format::number,
+    xray::{BarSegment, Job, Mark, Provenance, Threshold, WindowBar},
 };
 
 use super::words;
@@ -13,16 +15,22 @@ use crate::http::web::conversations::view::time;
 /// Widest value of the bar's axis.
 const AXIS: f64 = 1_000.0;
 
-/// The window as a bar. `budget`: a budget that the context had to fit; None: none.
-pub(super) fn window(usage: &pb::GetContextUsageResponse, budget: Option<u64>) -> WindowBar {
+/// The window as a bar. `budget`: a budget that the context had to fit; None: none. `built`: its
+/// tokens, if the bar shows it before the budget.
+pub(super) fn window(
+    usage: &pb::GetContextUsageResponse,
+    budget: Option<u64>,
+    built: Option<u64>,
+) -> WindowBar {
     let before_tail: u64 = usage
         .segments
         .iter()
         .filter(|it| it.segment() != pb::Segment::Tail)
         .map(|it| it.tokens)
         .sum();
+    let threshold = number(usage.token_threshold);
     let mut marks = vec![(
-        "checkpoint threshold".to_owned(),
+        format!("checkpoint (messages ≥ {threshold})"),
         before_tail.saturating_add(usage.token_threshold),
     )];
     if let Some(budget) = budget {
@@ -53,6 +61,7 @@ pub(super) fn window(usage: &pb::GetContextUsageResponse, budget: Option<u64>) -
     WindowBar {
         segments: segments.collect(),
         total: usage.total_tokens,
+        built,
         window: usage.model_window_tokens,
         thresholds: marks
             .into_iter()
@@ -62,6 +71,8 @@ pub(super) fn window(usage: &pb::GetContextUsageResponse, budget: Option<u64>) -
                 x: place(at),
             })
             .collect(),
+        tail_messages: usage.tail_messages,
+        max_messages: usage.max_message_count,
         estimated: usage.estimated,
         saved: usage.saved_tokens,
         pending_saved: usage.pending_saved_tokens,

@@ -4,17 +4,17 @@
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
 use anneal_web::{
     layout::Place,
-    what_if::{Due, WhatIf, WhatIfPage},
+    what_if::{Due, Effect, Refusal, WhatIf, WhatIfPage, label},
 };
 use axum::{extract::State, http::StatusCode, response::Response};
 use prost_types::FieldMask;
 
 use super::{
     ShowContext,
-    controls::{self, ControlError, ControlFields},
-    reads,
-    show::unread_tokens,
-    strip_view, view, words,
+    controls::{self, ControlError, ControlFields, Tried},
+    reads, settings,
+    strip_view::{self, StripPaths},
+    view, words,
 };
 use crate::{
     http::{
@@ -54,126 +54,181 @@ pub(super) async fn show(
     if context.is_htmx() {
         return page::html(StatusCode::OK, result.render());
     }
-    let settings = state.services.state.settings.get();
-    let models = settings.models.models.names().map(str::to_owned).collect();
+    let server = &state.services.state;
+    let in_force = server.settings.get();
+    let models = in_force.models.models.names().map(str::to_owned).collect();
     let title = match conversation.title.as_str() {
         "" => "What if".to_owned(),
         title => format!("What if: {title}"),
     };
+    let own = conversation.policy.clone().unwrap_or_default();
+    let in_force = settings::in_force(&server.store.session(), &own);
+    let stored = settings::set_by(&own).into_iter();
     let page = WhatIfPage {
         page: context.page(&title, Place::Xray),
         row: conversation_view::row(&conversation),
-        controls: fields.view(models, errors),
+        controls: fields.view(&in_force, &errors),
+        models,
+        stored: stored.map(|(name, _)| name).collect(),
         result,
         etag: conversation.etag,
     };
     page::html(StatusCode::OK, page.render())
 }
 
-/// The context under these settings. If they are refused, it is the context of now, with the reason.
-/// Also returns the controls at fault.
+/// The context under these settings. If they are refused, it is the context of now, with the
+/// reasons. Also returns the controls at fault.
 async fn preview(
     http_caller: &HttpCaller,
     conversation: &pb::Conversation,
     fields: &ControlFields,
 ) -> Result<(WhatIf, Vec<ControlError>), Problem> {
-    let tried = fields
-        .policy()
-        .and_then(|policy| Ok((policy, fields.budget()?)));
-    let (policy, budget, mut errors) = match tried {
-        Ok((policy, budget)) => (policy, budget, Vec::new()),
-        Err(errors) => (pb::Policy::default(), None, errors),
+    let session = http_caller.services.state.store.session();
+    let errors = match fields.parse(conversation, &session) {
+        Ok(tried) => match try_settings(http_caller, conversation, fields, &tried).await {
+            Ok(result) => return Ok((result, Vec::new())),
+            Err(problem) => vec![refusal(&problem).ok_or(problem)?],
+        },
+        Err(errors) => errors,
     };
-    let tried = Tried {
-        policy,
-        budget,
-        format: fields.format(),
-    };
-    match tried.result(http_caller, conversation).await {
-        Ok(mut result) => {
-            result.refusal = errors.first().map(|(_, text)| text.clone());
-            Ok((result, errors))
-        }
-        Err(problem) if problem.status() < 500 && problem.field().is_some() => {
-            let refusal = problem.detail().to_owned();
-            errors.push((control_of(problem.field()), refusal.clone()));
-            refuse(http_caller, conversation, refusal, errors).await
-        }
-        Err(problem) if problem.reason() == "BUDGET_TOO_SMALL" => {
-            let refusal = problem.detail().to_owned();
-            errors.push(("budget".to_owned(), refusal.clone()));
-            refuse(http_caller, conversation, refusal, errors).await
-        }
-        Err(problem) => Err(problem),
-    }
-}
-
-/// The context of now, with the reason why the settings are refused.
-async fn refuse(
-    http_caller: &HttpCaller,
-    conversation: &pb::Conversation,
-    refusal: String,
-    errors: Vec<ControlError>,
-) -> Result<(WhatIf, Vec<ControlError>), Problem> {
-    let now = Tried {
-        policy: pb::Policy::default(),
-        budget: None,
-        format: pb::Format::Unspecified,
-    };
-    let mut result = now.result(http_caller, conversation).await?;
-    result.refusal = Some(refusal);
+    let (nothing, no_fields) = (Tried::nothing(conversation), ControlFields::default());
+    let mut result = try_settings(http_caller, conversation, &no_fields, &nothing).await?;
+    let refusals = errors.iter().map(|(name, text)| Refusal {
+        name: name.clone(),
+        label: label(name),
+        text: text.clone(),
+    });
+    result.refusals = refusals.collect();
     Ok((result, errors))
 }
 
+/// The control that a refusal names, and why. None: no control is at fault.
+fn refusal(problem: &Problem) -> Option<ControlError> {
+    let control = if problem.reason() == "BUDGET_TOO_SMALL" {
+        "budget".to_owned()
+    } else if problem.status() < 500 {
+        control_of(problem.field()?)
+    } else {
+        return None;
+    };
+    Some((control, problem.detail().to_owned()))
+}
+
 /// The control that sets a field of the request.
-fn control_of(field: Option<&str>) -> String {
-    let field = field.unwrap_or_default();
+fn control_of(field: &str) -> String {
     let name = field.rsplit('.').next().unwrap_or_default();
     match name {
         "budget_tokens" => "budget".to_owned(),
         name if name.starts_with("keep_recent") => "keep_recent".to_owned(),
+        name if name.starts_with("token_threshold") => "token_threshold".to_owned(),
         name => name.to_owned(),
     }
 }
 
-/// Settings that are tried.
-struct Tried {
-    policy: pb::Policy,
-    budget: Option<u64>,
-    format: pb::Format,
+/// A context and its figures.
+struct Figures {
+    built: pb::BuildContextResponse,
+    usage: pb::GetContextUsageResponse,
 }
 
-impl Tried {
-    /// What these settings do to the context.
-    async fn result(
-        self,
-        http_caller: &HttpCaller,
-        conversation: &pb::Conversation,
-    ) -> Result<WhatIf, Problem> {
-        let id = &conversation.conversation_id;
-        let ask = pb::BuildContextRequest {
-            conversation_id: id.clone(),
-            policy: Some(self.policy.clone()),
-            budget_tokens: self.budget,
-            format: self.format.into(),
-            model: self.policy.model.clone(),
-            ..pb::BuildContextRequest::default()
-        };
-        let built = reads::build_context(http_caller, ask).await?;
-        let usage = reads::get_context_usage(http_caller, id, Some(self.policy.clone())).await?;
-        let base = format!("{}/xray", paths::conversation(id));
-        let before_boundary = unread_tokens(conversation, &built);
-        let then = controls::over(conversation.policy.clone(), &self.policy);
-        Ok(WhatIf {
-            window: view::window(&usage, self.budget),
-            strip: strip_view::strip(&built.manifest, &base, before_boundary, String::new()),
-            usage: view::usage_table(&usage),
-            due: built.due.as_ref().map(due),
-            cache_break: view::next_era(&built),
-            refusal: None,
-            differs: controls::differences(conversation.policy.as_ref(), &then),
+impl Figures {
+    async fn read(http_caller: &HttpCaller, id: &str, tried: &Tried) -> Result<Self, Problem> {
+        let policy = Some(tried.overrides.clone());
+        Ok(Self {
+            built: reads::build_context(http_caller, tried.ask(id)).await?,
+            usage: reads::get_context_usage(http_caller, id, policy).await?,
         })
     }
+
+    /// Messages that the context has in this way.
+    fn count(&self, representation: pb::Representation) -> u64 {
+        let entries = self.built.manifest.iter();
+        let found = entries.filter(|it| it.representation() == representation);
+        found
+            .map(|it| (it.last_message_id - it.first_message_id + 1).unsigned_abs())
+            .sum()
+    }
+}
+
+/// What these settings do to the context.
+async fn try_settings(
+    http_caller: &HttpCaller,
+    conversation: &pb::Conversation,
+    fields: &ControlFields,
+    tried: &Tried,
+) -> Result<WhatIf, Problem> {
+    let id = &conversation.conversation_id;
+    let then = Figures::read(http_caller, id, tried).await?;
+    let effects = if tried.is_nothing() {
+        Vec::new()
+    } else {
+        let now = Figures::read(http_caller, id, &Tried::nothing(conversation)).await?;
+        effects(&now, &then)
+    };
+    let Figures { built, usage } = then;
+    let unread = reads::unread_tokens(http_caller, conversation, &built).await?;
+    let paths = StripPaths::of(id, fields);
+    let own = conversation.policy.clone().unwrap_or_default();
+    let session = http_caller.services.state.store.session();
+    Ok(WhatIf {
+        window: view::window(&usage, tried.budget, Some(built.total_tokens)),
+        strip: strip_view::strip(&built.manifest, &paths, &unread, false),
+        usage: view::usage_table(&usage),
+        due: built.due.as_ref().map(due),
+        cache_break: view::next_era(&built),
+        refusals: Vec::new(),
+        differs: settings::differences(&session, &own, &tried.then),
+        effects,
+    })
+}
+
+/// The figures that people compare.
+fn effects(now: &Figures, then: &Figures) -> Vec<Effect> {
+    let compare = |name, label, figure: &dyn Fn(&Figures) -> u64| Effect {
+        name,
+        label,
+        now: figure(now),
+        then: figure(then),
+    };
+    let summaries = pb::Representation::Summary;
+    let mut effects = vec![
+        compare("total", "Tokens of the context", &|it| {
+            it.built.total_tokens
+        }),
+        compare("summaries", "Messages sent as their summaries", &|it| {
+            it.count(summaries)
+        }),
+        compare("clipped", "Messages clipped", &|it| {
+            it.count(pb::Representation::Clipped)
+        }),
+        compare("dropped", "Messages left out", &|it| {
+            it.count(pb::Representation::Dropped)
+        }),
+    ];
+    let bills = [&now.usage, &then.usage].map(|usage| usage.economics.unwrap_or_default());
+    let bills = [
+        ("none", "Billed, whole history", bills.map(|it| it.none)),
+        (
+            "strict",
+            "Billed, strict cooling",
+            bills.map(|it| it.strict),
+        ),
+        (
+            "stepped",
+            "Billed, stepped cooling",
+            bills.map(|it| it.stepped),
+        ),
+    ];
+    effects.extend(bills.map(|(name, label, bills)| {
+        let [now, then] = bills.map(|bill| bill.unwrap_or_default().billed_units.round() as u64);
+        Effect {
+            name,
+            label,
+            now,
+            then,
+        }
+    }));
+    effects
 }
 
 fn due(preview: &pb::CompactPreview) -> Due {
@@ -194,15 +249,13 @@ pub(super) async fn save(
     Form(fields): Form<ControlFields>,
 ) -> Result<Response, WebError> {
     let conversation = reads::get_conversation(&http_caller, &id).await?;
-    let tried = fields.policy().map_err(|errors| {
-        let (name, text) = errors.into_iter().next().unwrap_or_default();
-        Problem::invalid(name, text)
-    })?;
-    let policy = controls::over(conversation.policy.clone(), &tried);
+    let session = http_caller.services.state.store.session();
+    let tried = fields.parse(&conversation, &session);
+    let tried = tried.map_err(controls::refuse)?;
     let ask = pb::UpdateConversationRequest {
         conversation: Some(pb::Conversation {
             conversation_id: id.clone(),
-            policy: Some(policy),
+            policy: Some(tried.then),
             ..pb::Conversation::default()
         }),
         update_mask: Some(FieldMask {
@@ -215,6 +268,5 @@ pub(super) async fn save(
     services
         .update_conversation(http_caller.request(ask))
         .await?;
-    let path = format!("{}/xray", paths::conversation(&id));
-    Ok(page::see_other(&path, Some(NoticeCode::Saved)))
+    Ok(page::see_other(&paths::xray(&id), Some(NoticeCode::Saved)))
 }
