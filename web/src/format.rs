@@ -64,6 +64,13 @@ pub fn number(value: impl Figure) -> String {
     text
 }
 
+/// A number with the word for one thing, or for several.
+pub(crate) fn counted(value: impl Figure, one: &str, several: &str) -> String {
+    let text = number(value);
+    let word = if text == "1" { one } else { several };
+    format!("{text} {word}")
+}
+
 /// Bytes in B, KB, MB or GB, of 1,000 each.
 pub fn bytes(value: impl Figure) -> String {
     let value = value.widen();

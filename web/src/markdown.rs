@@ -198,7 +198,7 @@ impl Rewriter {
                     id: None,
                     classes: Vec::new(),
                     attrs: Vec::new(),
-                }))
+                }));
             }
             // A cell's alignment would become a style attribute, which the page forbids. Boxes that
             // scroll can have the focus, so that keys scroll them.
@@ -406,7 +406,7 @@ mod tests {
         assert!(!shown.contains("<td>"), "{} bytes", shown.len());
         assert!(shown.len() < 8 * table.len(), "{} bytes", shown.len());
         // A quotation, and tables one after another, are no way around it.
-        let quoted: String = table.lines().map(|line| format!("> {line}\n")).collect();
+        let quoted = format!("> {}\n", table.trim_end().replace('\n', "\n> "));
         let narrow = format!("|a|b|\n|-|-|\n{}\n\n", "x\n".repeat(100));
         for (hostile, most) in [(quoted, 8), (narrow.repeat(90), 16)] {
             let shown = html(&hostile);

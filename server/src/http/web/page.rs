@@ -199,10 +199,12 @@ pub(super) enum NoticeCode {
     Discarded,
     /// The person is signed out.
     SignedOut,
+    /// The question is stored, and the model has failed.
+    NotAnswered,
 }
 
 impl NoticeCode {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Saved,
         Self::Deleted,
         Self::Archived,
@@ -211,6 +213,7 @@ impl NoticeCode {
         Self::Requeued,
         Self::Discarded,
         Self::SignedOut,
+        Self::NotAnswered,
     ];
 
     const fn code(self) -> &'static str {
@@ -223,6 +226,7 @@ impl NoticeCode {
             Self::Requeued => "requeued",
             Self::Discarded => "discarded",
             Self::SignedOut => "signed-out",
+            Self::NotAnswered => "not-answered",
         }
     }
 
@@ -236,6 +240,9 @@ impl NoticeCode {
             Self::Requeued => "The job will run again.",
             Self::Discarded => "The job is given up.",
             Self::SignedOut => "You are signed out.",
+            Self::NotAnswered => {
+                "The message is stored, but the model has not answered. “Answer anew” tries again."
+            }
         }
     }
 
@@ -248,7 +255,10 @@ impl NoticeCode {
 
     fn notice(self) -> Notice {
         Notice {
-            kind: NoticeKind::Done,
+            kind: match self {
+                Self::NotAnswered => NoticeKind::Refused,
+                _ => NoticeKind::Done,
+            },
             text: self.text().to_owned(),
             reason: String::new(),
         }
