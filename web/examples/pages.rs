@@ -6,7 +6,7 @@ use std::{env, error::Error, fs, path::Path};
 use anneal_web::{
     assets::ASSETS,
     conversation::{Composer, ConversationPage, Entry, RunningTurn},
-    conversations::{ConversationsPage, DeletePage, Filter, Row, Rows},
+    conversations::{ConversationsPage, Count, DeletePage, Filter, Row, Rows},
     costs::{Bill, Era, Eras, Reported, UsageTable},
     error::ErrorPage,
     format::{Time, Tokens},
@@ -142,6 +142,8 @@ fn conversations() -> ConversationsPage {
             next_url: "/conversations?page=2".to_owned(),
         },
         agents_hint: vec!["support".to_owned(), "coder".to_owned()],
+        request_id: "r1".to_owned(),
+        calls_models: true,
     }
 }
 
@@ -211,6 +213,7 @@ fn conversation(turn: Option<RunningTurn>) -> ConversationPage {
                 bytes: 48_000,
                 picture_url: String::new(),
                 link: "https://example.org/a.png".to_owned(),
+                not_shown: false,
             }],
         },
     ];
@@ -244,6 +247,7 @@ fn conversation(turn: Option<RunningTurn>) -> ConversationPage {
         Entry::Separator {
             after: 5,
             time: time(),
+            can_remove: true,
         },
         Entry::Message(message(
             6,
@@ -259,13 +263,13 @@ fn conversation(turn: Option<RunningTurn>) -> ConversationPage {
         older_url: "?before=1".to_owned(),
         entries,
         turn,
-        composer: Some(Composer {
-            action: "/conversations/x/turn".to_owned(),
-            request_id: "r1".to_owned(),
-            expected_last: 7,
+        composer: Composer::Form {
             models: vec!["large".to_owned(), "small".to_owned()],
             model: "large".to_owned(),
-        }),
+            has_default: true,
+        },
+        request_id: "r1".to_owned(),
+        last: 7,
         watch_url: String::new(),
     }
 }
@@ -282,8 +286,15 @@ fn delete() -> DeletePage {
     DeletePage {
         page: page("Delete", Place::Conversations),
         row: row(1, "東京のおすすめラーメン店 🍜"),
-        checkpoints: 3,
-        forks: 1,
+        messages: 902,
+        checkpoints: Count {
+            value: 3,
+            has_more: false,
+        },
+        forks: Count {
+            value: 1,
+            has_more: false,
+        },
         etag: "e1".to_owned(),
     }
 }
@@ -294,6 +305,7 @@ fn error() -> ErrorPage {
         status: 404,
         reason: "CONVERSATION_NOT_FOUND".to_owned(),
         detail: "There is no conversation with this id.".to_owned(),
+        back: "/conversations/1".to_owned(),
         trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
     }
 }

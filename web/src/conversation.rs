@@ -28,8 +28,12 @@ pub struct ConversationPage {
     pub entries: Vec<Entry>,
     /// The turn that runs.
     pub turn: Option<RunningTurn>,
-    /// None: the credential may not write.
-    pub composer: Option<Composer>,
+    /// The form for the next message, or why there is none.
+    pub composer: Composer,
+    /// Requests of the forms have this id, with a suffix.
+    pub request_id: String,
+    /// The newest message, withdrawn ones included.
+    pub last: i64,
     /// The stream of changes; empty: none.
     pub watch_url: String,
 }
@@ -50,6 +54,19 @@ pub struct Entries {
     pub older_url: String,
     /// Oldest first.
     pub entries: Vec<Entry>,
+    /// The newest message that the forms take for the newest of all.
+    pub last: i64,
+    /// How far new messages were read. None: these are earlier ones.
+    pub progress: Option<Progress>,
+}
+
+/// How far new messages were read.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// The last message that was read, or is known to be withdrawn.
+    pub through: i64,
+    /// There are further messages.
+    pub has_more: bool,
 }
 
 /// A piece of a long message as a page of its own.
@@ -73,19 +90,22 @@ pub struct RunningTurn {
     pub stop_url: String,
 }
 
-/// The form for a message.
+/// The form for a message, or why there is none.
 #[derive(Debug, Clone)]
-pub struct Composer {
-    /// Where it goes.
-    pub action: String,
-    /// The id of the request, so that it is stored once.
-    pub request_id: String,
-    /// The newest message that is shown.
-    pub expected_last: i64,
-    /// Models to choose from.
-    pub models: Vec<String>,
-    /// The chosen one; empty: the default.
-    pub model: String,
+pub enum Composer {
+    /// The form.
+    Form {
+        /// Models to choose from.
+        models: Vec<String>,
+        /// The chosen one; empty: the default.
+        model: String,
+        /// The server has a model for turns that name none.
+        has_default: bool,
+    },
+    /// The credential may not write.
+    ReadOnly,
+    /// The server calls no model.
+    NoModel,
 }
 
 /// What stands in the conversation's column.
@@ -99,6 +119,8 @@ pub enum Entry {
         after: i64,
         /// When it was inserted.
         time: Time,
+        /// It may be removed.
+        can_remove: bool,
     },
     /// A summary replaces the messages up to `last`.
     Checkpoint {
@@ -118,13 +140,4 @@ pub enum Entry {
         /// They may be restored.
         can_restore: bool,
     },
-}
-
-impl ConversationPage {
-    /// The id of the requests of the messages' forms.
-    fn request_id(&self) -> &str {
-        self.composer
-            .as_ref()
-            .map_or("", |composer| &composer.request_id)
-    }
 }

@@ -3,7 +3,7 @@
 use askama::Template;
 
 use crate::{
-    format::{Time, Tokens},
+    format::{self, Time, Tokens},
     layout::Page,
     render::renders,
 };
@@ -24,6 +24,10 @@ pub struct ConversationsPage {
     pub rows: Rows,
     /// Agents that the filter offers.
     pub agents_hint: Vec<String>,
+    /// The id of the request for a new conversation, so that it is made once.
+    pub request_id: String,
+    /// The server calls a model: a conversation can be begun here.
+    pub calls_models: bool,
 }
 
 /// The filter of the list.
@@ -41,6 +45,15 @@ pub struct Filter {
     pub user_is_fixed: bool,
     /// The credential is bound to the agent.
     pub agent_is_fixed: bool,
+}
+
+impl Filter {
+    /// Whether something is filtered.
+    fn is_set(&self) -> bool {
+        [&self.text, &self.agent, &self.user, &self.status]
+            .iter()
+            .any(|field| !field.is_empty())
+    }
 }
 
 /// Conversations of one page of the list. Alone, it is the fragment of a later page.
@@ -88,10 +101,33 @@ pub struct DeletePage {
     pub page: Page,
     /// The conversation.
     pub row: Row,
+    /// Its messages, withdrawn ones included.
+    pub messages: i64,
     /// Its checkpoints, which are deleted too.
-    pub checkpoints: i64,
+    pub checkpoints: Count,
     /// Its copies, which stay.
-    pub forks: i64,
+    pub forks: Count,
     /// The state that is deleted.
     pub etag: String,
+}
+
+/// A number of things that were counted up to a limit.
+#[derive(Debug, Clone, Copy)]
+pub struct Count {
+    /// How many were counted.
+    pub value: u64,
+    /// There are more.
+    pub has_more: bool,
+}
+
+impl Count {
+    /// The number with the word for one of them, or for several.
+    fn of(self, one: &str, several: &str) -> String {
+        let counted = format::counted(self.value, one, several);
+        if self.has_more {
+            format!("at least {counted}")
+        } else {
+            counted
+        }
+    }
 }

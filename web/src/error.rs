@@ -18,6 +18,8 @@ pub struct ErrorPage {
     pub reason: String,
     /// A sentence for people.
     pub detail: String,
+    /// The page from which the request came; empty: unknown.
+    pub back: String,
     /// Where the logs say more; empty: none.
     pub trace_id: String,
 }

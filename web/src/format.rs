@@ -64,6 +64,13 @@ pub fn number(value: impl Figure) -> String {
     text
 }
 
+/// A number with the word for one thing, or for several.
+pub(crate) fn counted(value: impl Figure, one: &str, several: &str) -> String {
+    let text = number(value);
+    let word = if text == "1" { one } else { several };
+    format!("{text} {word}")
+}
+
 /// Bytes in B, KB, MB or GB, of 1,000 each.
 pub fn bytes(value: impl Figure) -> String {
     let value = value.widen();
@@ -109,6 +116,27 @@ pub fn visible(text: &str) -> String {
             other => other,
         })
         .collect()
+}
+
+/// The language that the script of a text tells, for fonts and voices: Chinese, Japanese and Korean
+/// share characters that each draws in its own way. None: another language, or no telling one.
+pub(crate) fn lang(text: &str) -> Option<&'static str> {
+    let mut has_han = false;
+    for character in text.chars() {
+        match character {
+            '\u{3041}'..='\u{3096}' | '\u{30a1}'..='\u{30fa}' | '\u{ff66}'..='\u{ff9d}' => {
+                return Some("ja");
+            }
+            '\u{ac00}'..='\u{d7a3}' | '\u{1100}'..='\u{11ff}' | '\u{3131}'..='\u{318e}' => {
+                return Some("ko");
+            }
+            '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{323af}' => {
+                has_han = true;
+            }
+            _ => {}
+        }
+    }
+    has_han.then_some("zh")
 }
 
 #[cfg(test)]
@@ -157,5 +185,13 @@ mod tests {
             visible("مرحبا 你好 👩\u{200d}🚀"),
             "مرحبا 你好 👩\u{200d}🚀"
         );
+    }
+
+    #[test]
+    fn the_script_tells_chinese_japanese_and_korean() {
+        assert_eq!(lang("帮我规划五天旅行"), Some("zh"));
+        assert_eq!(lang("東京のラーメン"), Some("ja"));
+        assert_eq!(lang("안녕 世界"), Some("ko"));
+        assert_eq!(lang("Hello, мир, مرحبا 🍜"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Markdown as HTML without what could harm a reader. Raw HTML becomes text, links have schemes of
 //! a list, and pictures become links, because nothing is loaded from other servers.
 
-use std::fmt;
+use std::{collections::VecDeque, fmt};
 
 use pulldown_cmark::{
     Alignment, CodeBlockKind, CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html,
@@ -12,15 +12,19 @@ use pulldown_cmark::{
 pub struct MarkdownLimits {
     /// Most blocks and spans inside each other.
     pub nesting: usize,
-    /// Most bytes of HTML.
+    /// Most bytes of HTML. A page has them once for all its texts.
     pub output_bytes: usize,
+    /// Most cells of tables. A text that may have more has no tables: the parser makes a cell for
+    /// each column of each row, also if the row has none.
+    pub table_cells: usize,
 }
 
 impl Default for MarkdownLimits {
     fn default() -> Self {
         Self {
             nesting: 64,
-            output_bytes: 1024 * 1024,
+            output_bytes: 512 * 1024,
+            table_cells: 16 * 1024,
         }
     }
 }
@@ -28,6 +32,18 @@ impl Default for MarkdownLimits {
 /// HTML that is safe to show. Only this module makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Html(String);
+
+impl Html {
+    /// Its length in bytes.
+    pub const fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The language that its script tells; tags are ASCII, and tell none.
+    pub(crate) fn lang(&self) -> Option<&'static str> {
+        crate::format::lang(&self.0)
+    }
+}
 
 impl fmt::Display for Html {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,37 +53,90 @@ impl fmt::Display for Html {
 
 impl askama::filters::HtmlSafe for Html {}
 
-/// Renders Markdown.
+/// Renders Markdown. Stops as soon as a limit is reached.
 pub fn to_html(text: &str, limits: MarkdownLimits) -> Html {
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut events = Vec::new();
-    let mut rewriter = Rewriter::default();
-    let mut source_bytes = 0_usize;
-    for event in Parser::new_ext(text, options) {
-        match &event {
-            Event::Start(_) => rewriter.depth += 1,
-            Event::End(_) => rewriter.depth = rewriter.depth.saturating_sub(1),
-            Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
-                source_bytes += text.len();
+    let mut options = Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    if most_table_cells(text) <= limits.table_cells {
+        options |= Options::ENABLE_TABLES;
+    }
+    let mut safe = SafeEvents {
+        parser: Parser::new_ext(text, options),
+        rewriter: Rewriter::default(),
+        nesting: limits.nesting,
+        waiting: VecDeque::new(),
+    };
+    let mut output = BoundedOutput {
+        html: String::new(),
+        most: limits.output_bytes,
+    };
+    let is_complete = html::write_html_fmt(&mut output, &mut safe).is_ok();
+    if is_complete && safe.rewriter.depth <= limits.nesting {
+        Html(output.html)
+    } else {
+        as_written(text)
+    }
+}
+
+/// How many cells the tables of a text have at most: its lines, times the columns of the widest
+/// line that could be the one below a table's head.
+fn most_table_cells(text: &str) -> usize {
+    let mut lines = 0;
+    let mut columns = 0;
+    for line in text.split(['\n', '\r']) {
+        lines += 1;
+        // Such a line has a bar between two columns, and a dash in each.
+        let count = |wanted| line.bytes().filter(|byte| *byte == wanted).count();
+        let dashes = count(b'-');
+        if dashes > 0 {
+            columns = columns.max(count(b'|').min(dashes) + 1);
+        }
+    }
+    columns * lines
+}
+
+/// HTML up to a limit.
+struct BoundedOutput {
+    html: String,
+    most: usize,
+}
+
+impl fmt::Write for BoundedOutput {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.html.len() + more.len() > self.most {
+            return Err(fmt::Error);
+        }
+        self.html.push_str(more);
+        Ok(())
+    }
+}
+
+/// The events of the parser, made safe. They end where the text nests too deep.
+struct SafeEvents<'t> {
+    parser: Parser<'t>,
+    rewriter: Rewriter,
+    nesting: usize,
+    /// Events that one of the parser has become, and that were not returned yet.
+    waiting: VecDeque<Event<'t>>,
+}
+
+impl<'t> Iterator for SafeEvents<'t> {
+    type Item = Event<'t>;
+
+    fn next(&mut self) -> Option<Event<'t>> {
+        while self.waiting.is_empty() {
+            let event = self.parser.next()?;
+            match &event {
+                Event::Start(_) => self.rewriter.depth += 1,
+                Event::End(_) => self.rewriter.depth = self.rewriter.depth.saturating_sub(1),
+                _ => {}
             }
-            _ => {}
+            if self.rewriter.depth > self.nesting {
+                return None;
+            }
+            self.rewriter.rewrite(event, &mut self.waiting);
         }
-        // References to one long address could make the output much longer than the source.
-        if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = &event {
-            source_bytes += dest_url.len();
-        }
-        if rewriter.depth > limits.nesting || source_bytes > limits.output_bytes {
-            return as_written(text);
-        }
-        rewriter.rewrite(event, &mut events);
+        self.waiting.pop_front()
     }
-    let mut rendered = String::new();
-    html::push_html(&mut rendered, events.into_iter());
-    if rendered.len() > limits.output_bytes {
-        return as_written(text);
-    }
-    Html(rendered)
 }
 
 /// The text itself, in a `pre` element.
@@ -99,12 +168,16 @@ struct Rewriter {
 }
 
 impl Rewriter {
-    fn rewrite<'a>(&mut self, event: Event<'a>, events: &mut Vec<Event<'a>>) {
+    fn rewrite<'a>(&mut self, event: Event<'a>, events: &mut VecDeque<Event<'a>>) {
         match event {
             // Raw HTML is text.
-            Event::Html(text) | Event::InlineHtml(text) => events.push(Event::Text(text)),
-            Event::Start(Tag::HtmlBlock) => events.push(Event::Start(Tag::Paragraph)),
-            Event::End(TagEnd::HtmlBlock) => events.push(Event::End(TagEnd::Paragraph)),
+            Event::Html(text) | Event::InlineHtml(text) => events.push_back(Event::Text(text)),
+            // Each paragraph and list item reads from the side of its own script.
+            Event::Start(Tag::Paragraph | Tag::HtmlBlock) => {
+                events.push_back(html_text("<p dir=\"auto\">"));
+            }
+            Event::End(TagEnd::HtmlBlock) => events.push_back(Event::End(TagEnd::Paragraph)),
+            Event::Start(Tag::Item) => events.push_back(html_text("<li dir=\"auto\">")),
             Event::Start(Tag::Link {
                 link_type,
                 dest_url,
@@ -115,40 +188,42 @@ impl Rewriter {
             }
             Event::End(TagEnd::Link | TagEnd::Image) => {
                 if self.anchors.pop().unwrap_or(false) {
-                    events.push(Event::InlineHtml(CowStr::Borrowed("</a>")));
+                    events.push_back(Event::InlineHtml(CowStr::Borrowed("</a>")));
                 }
             }
             // A heading has no id or class; the page's own headings are of higher rank.
-            Event::Start(Tag::Heading { level, .. }) => events.push(Event::Start(Tag::Heading {
-                level,
-                id: None,
-                classes: Vec::new(),
-                attrs: Vec::new(),
-            })),
+            Event::Start(Tag::Heading { level, .. }) => {
+                events.push_back(Event::Start(Tag::Heading {
+                    level,
+                    id: None,
+                    classes: Vec::new(),
+                    attrs: Vec::new(),
+                }));
+            }
             // A cell's alignment would become a style attribute, which the page forbids. Boxes that
             // scroll can have the focus, so that keys scroll them.
             Event::Start(Tag::Table(columns)) => {
-                events.push(html_text("<div class=\"scroll\" tabindex=\"0\">"));
+                events.push_back(html_text("<div class=\"scroll\" tabindex=\"0\">"));
                 let columns = vec![Alignment::None; columns.len()];
-                events.push(Event::Start(Tag::Table(columns)));
+                events.push_back(Event::Start(Tag::Table(columns)));
             }
             Event::End(TagEnd::Table) => {
-                events.push(Event::End(TagEnd::Table));
-                events.push(html_text("</div>\n"));
+                events.push_back(Event::End(TagEnd::Table));
+                events.push_back(html_text("</div>\n"));
             }
-            Event::Start(Tag::CodeBlock(kind)) => events.push(begin_code(&kind)),
-            Event::End(TagEnd::CodeBlock) => events.push(html_text("</code></pre>\n")),
+            Event::Start(Tag::CodeBlock(kind)) => events.push_back(begin_code(&kind)),
+            Event::End(TagEnd::CodeBlock) => events.push_back(html_text("</code></pre>\n")),
             // A check box would need a label.
             Event::TaskListMarker(is_done) => {
                 let mark = if is_done { "☑\u{fe0e} " } else { "☐ " };
-                events.push(Event::Text(CowStr::Borrowed(mark)));
+                events.push_back(Event::Text(CowStr::Borrowed(mark)));
             }
-            other => events.push(other),
+            other => events.push_back(other),
         }
     }
 
     /// Begins an `a` element. A link in a link, or with a scheme that is not listed, stays text.
-    fn open_link(&mut self, link_type: LinkType, address: &str, events: &mut Vec<Event<'_>>) {
+    fn open_link(&mut self, link_type: LinkType, address: &str, events: &mut VecDeque<Event<'_>>) {
         let address = match link_type {
             LinkType::Email => format!("mailto:{address}"),
             _ => address.to_owned(),
@@ -160,7 +235,7 @@ impl Rewriter {
                 "<a href=\"{}\" rel=\"noopener noreferrer nofollow\">",
                 escape(&address)
             );
-            events.push(Event::InlineHtml(tag.into()));
+            events.push_back(Event::InlineHtml(tag.into()));
         }
     }
 }
@@ -235,7 +310,7 @@ mod tests {
         }
         assert_eq!(
             html("[a](https://example.org/?a=1&b=\"2)"),
-            "<p><a href=\"https://example.org/?a=1&amp;b=&quot;2\" \
+            "<p dir=\"auto\"><a href=\"https://example.org/?a=1&amp;b=&quot;2\" \
              rel=\"noopener noreferrer nofollow\">a</a></p>\n"
         );
         assert!(html("<me@example.org>").contains("href=\"mailto:me@example.org\""));
@@ -310,5 +385,62 @@ mod tests {
                 .to_string()
                 .starts_with("<pre tabindex=\"0\">")
         );
+    }
+
+    #[test]
+    fn a_table_that_the_parser_would_fill_with_cells_is_shown_as_text() {
+        let (head, line) = ("|a".repeat(250), "|-".repeat(250));
+        let table = format!("{head}|\n{line}|\n{}", "a\n".repeat(130));
+        let unlimited = MarkdownLimits {
+            output_bytes: usize::MAX,
+            table_cells: usize::MAX,
+            ..MarkdownLimits::default()
+        };
+        let filled = to_html(&table, unlimited);
+        assert!(
+            filled.bytes() > 200 * table.len(),
+            "{} bytes",
+            filled.bytes()
+        );
+        let shown = html(&table);
+        assert!(!shown.contains("<td>"), "{} bytes", shown.len());
+        assert!(shown.len() < 8 * table.len(), "{} bytes", shown.len());
+        // A quotation, and tables one after another, are no way around it.
+        let quoted = format!("> {}\n", table.trim_end().replace('\n', "\n> "));
+        let narrow = format!("|a|b|\n|-|-|\n{}\n\n", "x\n".repeat(100));
+        for (hostile, most) in [(quoted, 8), (narrow.repeat(90), 16)] {
+            let shown = html(&hostile);
+            assert!(
+                shown.len() < most * hostile.len(),
+                "{} of {} bytes",
+                shown.len(),
+                hostile.len()
+            );
+        }
+    }
+
+    #[test]
+    fn cells_that_a_table_lacks_count_as_output() {
+        let limits = MarkdownLimits {
+            output_bytes: 2_000,
+            ..MarkdownLimits::default()
+        };
+        let table = format!(
+            "|a{}|\n|-{}|\n{}",
+            "|b".repeat(20),
+            "|-".repeat(20),
+            "x\n".repeat(40)
+        );
+        let shown = to_html(&table, limits).to_string();
+        assert!(shown.starts_with("<pre tabindex=\"0\">|a"), "{shown}");
+        let whole = html(&table);
+        assert!(whole.contains("<td></td>"), "{whole}");
+    }
+
+    #[test]
+    fn paragraphs_and_list_items_read_from_their_own_side() {
+        let shown = html("مرحبا\n\n- one\n- שלום\n");
+        assert_eq!(shown.matches("<p dir=\"auto\">").count(), 1, "{shown}");
+        assert_eq!(shown.matches("<li dir=\"auto\">").count(), 2, "{shown}");
     }
 }

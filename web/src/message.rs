@@ -101,6 +101,8 @@ pub struct Media {
     pub picture_url: String,
     /// Its address elsewhere (http, https); empty: none.
     pub link: String,
+    /// It is a picture that is stored here, but not shown: too large, or of another kind.
+    pub not_shown: bool,
 }
 
 /// Answers to one question.

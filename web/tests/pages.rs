@@ -1,8 +1,8 @@
 //! Hostile texts stay texts on every page, and the HTML is well-formed.
 
 use anneal_web::{
-    conversation::{Composer, ConversationPage, Entries, Entry, RunningTurn},
-    conversations::{ConversationsPage, DeletePage, Filter, Row, Rows},
+    conversation::{Composer, ConversationPage, Entries, Entry, Progress, RunningTurn},
+    conversations::{ConversationsPage, Count, DeletePage, Filter, Row, Rows},
     error::{ErrorFragment, ErrorPage},
     format::{Time, Tokens},
     layout::{Can, Notice, NoticeKind, Page, Place},
@@ -78,6 +78,7 @@ fn media(is_picture: bool) -> Media {
         bytes: 1,
         picture_url: if is_picture { hostile() } else { String::new() },
         link: hostile(),
+        not_shown: !is_picture,
     }
 }
 
@@ -130,6 +131,7 @@ fn entries() -> Vec<Entry> {
         Entry::Separator {
             after: 1,
             time: time(),
+            can_remove: true,
         },
         Entry::Checkpoint {
             last: 1,
@@ -144,7 +146,7 @@ fn entries() -> Vec<Entry> {
     ]
 }
 
-fn conversation(turn: Option<RunningTurn>) -> ConversationPage {
+fn conversation(turn: Option<RunningTurn>, composer: Composer) -> ConversationPage {
     ConversationPage {
         page: page(),
         row: row(),
@@ -152,13 +154,9 @@ fn conversation(turn: Option<RunningTurn>) -> ConversationPage {
         older_url: hostile(),
         entries: entries(),
         turn,
-        composer: Some(Composer {
-            action: hostile(),
-            request_id: hostile(),
-            expected_last: 1,
-            models: vec![hostile()],
-            model: hostile(),
-        }),
+        composer,
+        request_id: hostile(),
+        last: 1,
         watch_url: hostile(),
     }
 }
@@ -185,12 +183,21 @@ fn rendered() -> Vec<String> {
             next_url: hostile(),
         },
         agents_hint: vec![hostile()],
+        request_id: hostile(),
+        calls_models: true,
     };
     let delete = DeletePage {
         page: page(),
         row: row(),
-        checkpoints: 1,
-        forks: 1,
+        messages: 1,
+        checkpoints: Count {
+            value: 1,
+            has_more: true,
+        },
+        forks: Count {
+            value: 1,
+            has_more: false,
+        },
         etag: hostile(),
     };
     let sign_in = SignInPage {
@@ -204,6 +211,7 @@ fn rendered() -> Vec<String> {
         status: 404,
         reason: hostile(),
         detail: hostile(),
+        back: hostile(),
         trace_id: hostile(),
     };
     let fragment = ErrorFragment {
@@ -217,6 +225,11 @@ fn rendered() -> Vec<String> {
         request_id: hostile(),
         older_url: hostile(),
         entries: entries(),
+        last: 2,
+        progress: Some(Progress {
+            through: 2,
+            has_more: true,
+        }),
     };
     let piece = MessagePiece {
         conversation: hostile(),
@@ -227,9 +240,16 @@ fn rendered() -> Vec<String> {
         next_offset: Some(2),
         total: 3,
     };
+    let form = Composer::Form {
+        models: vec![hostile()],
+        model: hostile(),
+        has_default: true,
+    };
     let all = [
-        conversation(None).render(),
-        conversation(Some(turn)).render(),
+        conversation(None, form).render(),
+        conversation(None, Composer::ReadOnly).render(),
+        conversation(None, Composer::NoModel).render(),
+        conversation(Some(turn), Composer::ReadOnly).render(),
         list.render(),
         delete.render(),
         sign_in.render(),
@@ -286,5 +306,55 @@ fn elements_are_nested_and_attributes_quoted() {
             assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
         }
         assert!(open.is_empty(), "{open:?}");
+    }
+}
+
+#[test]
+fn what_goes_with_a_conversation_is_named_in_the_right_number() {
+    let page = |value, has_more| DeletePage {
+        page: page(),
+        row: row(),
+        messages: value as i64,
+        checkpoints: Count { value, has_more },
+        forks: Count { value, has_more },
+        etag: String::new(),
+    };
+    let one = page(1, false).render().expect("is rendered");
+    for shown in [
+        "<li>1 message, of which 1 is withdrawn",
+        "<li>1 checkpoint<",
+        "1 copy of it stays.",
+    ] {
+        assert!(one.contains(shown), "{shown}: {one}");
+    }
+    let many = page(500, true).render().expect("is rendered");
+    for shown in [
+        "<li>500 messages",
+        "<li>at least 500 checkpoints<",
+        "at least 500 copies of it stay.",
+    ] {
+        assert!(many.contains(shown), "{shown}: {many}");
+    }
+}
+
+#[test]
+fn texts_say_in_which_language_their_characters_are_to_be_drawn() {
+    let mut shown = conversation(None, Composer::ReadOnly);
+    shown.row.title = "東京のラーメン".to_owned();
+    let mut entries = entries();
+    if let Some(Entry::Message(message)) = entries.first_mut() {
+        message.parts = vec![
+            Part::Text("안녕".to_owned()),
+            Part::Markdown(to_html("你好", MarkdownLimits::default())),
+        ];
+    }
+    shown.entries = entries;
+    let html = shown.render().expect("is rendered");
+    for lang in [
+        "<h1 dir=\"auto\" lang=\"ja\"><bdi>",
+        "lang=\"ko\">안녕",
+        "lang=\"zh\"><p",
+    ] {
+        assert!(html.contains(lang), "{lang}: {html}");
     }
 }

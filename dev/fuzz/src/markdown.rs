@@ -35,7 +35,7 @@ const ELEMENTS: &[&str] = &[
     "ul",
 ];
 
-const ATTRIBUTES: &[&str] = &["class", "href", "rel", "start", "tabindex"];
+const ATTRIBUTES: &[&str] = &["class", "dir", "href", "rel", "start", "tabindex"];
 
 /// Checks the HTML of a text.
 pub fn check(data: &[u8]) {

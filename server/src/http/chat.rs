@@ -270,7 +270,7 @@ const PROMPT_MESSAGES: i64 = 2;
 
 /// Loads the messages of a turn's prompt, of which the first has this id. Fails if the message
 /// belongs to no turn, but to an append: the message id comes from the client.
-pub(super) async fn load_prompt(
+async fn load_prompt(
     http_caller: &HttpCaller,
     session: ConversationId,
     request_id: &str,

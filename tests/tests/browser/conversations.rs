@@ -1,6 +1,6 @@
 //! The list as a person uses it: filter, open, rename, pin, archive, delete.
 
-use anneal_testkit::{Browser, Look, ScriptedModel, TestApp, pb};
+use anneal_testkit::{Browser, Look, ScriptedModel, TestApp, key, pb};
 
 #[tokio::test]
 async fn a_conversation_is_found_renamed_pinned_archived_and_deleted() {
@@ -42,6 +42,18 @@ async fn a_conversation_is_found_renamed_pinned_archived_and_deleted() {
         page.click("[action$='/rename'] button").await;
         page.wait_for_text("h1", "港口 مرفأ").await;
         page.wait_for_text("#notices", "Saved").await;
+        page.wait_until(
+            "the notice leaves the address",
+            "!location.search.includes('notice')",
+        )
+        .await;
+        assert_eq!(
+            page.run("return scrollY").await,
+            0,
+            "the notice is in sight"
+        );
+        let lang = page.attribute("h1", "lang").await;
+        assert_eq!(lang.as_deref(), Some("zh"));
         page.click(".talk-head details > summary").await;
         page.click("[action$='/pin'] button").await;
         page.wait_for_text("#notices", "Saved").await;
@@ -60,4 +72,43 @@ async fn a_conversation_is_found_renamed_pinned_archived_and_deleted() {
         assert!(!page.source().await.contains("港口"));
         page.assert_no_foreign_request().await;
     }
+}
+
+#[tokio::test]
+async fn single_keys_can_be_turned_off_and_times_are_local() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    app.conversation().await;
+    let page = browser.open(&app, "/conversations", Look::WIDE).await;
+    page.press_key("/").await;
+    page.wait_until(
+        "the filter has the focus",
+        "document.activeElement.id === 'filter'",
+    )
+    .await;
+    page.press("#filter", key::ESCAPE).await;
+    page.click("#keys").await;
+    page.click("#single-keys").await;
+    page.click("#help form button").await;
+    page.press_key("/").await;
+    page.press_key("?").await;
+    assert_eq!(page.count("dialog[open]").await, 0);
+    assert_eq!(
+        page.run("return document.activeElement.id === 'filter'")
+            .await,
+        false
+    );
+    page.reload().await;
+    page.wait_until(
+        "the choice is kept",
+        "!document.getElementById('single-keys').checked",
+    )
+    .await;
+    let time = page.attribute("[data-id] time", "title").await;
+    assert!(time.is_some_and(|time| time.ends_with('Z')));
+    assert!(!page.text("[data-id] time").await.contains("UTC"));
+    page.assert_accessible().await;
 }

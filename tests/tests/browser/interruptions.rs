@@ -17,7 +17,7 @@ async fn start_server(binary: &AnnealBinary) -> (Process, u16) {
 }
 
 #[tokio::test]
-async fn an_answer_whose_server_is_killed_comes_once_from_the_next_server() {
+async fn a_question_whose_server_is_killed_is_answered_anew_by_the_next_server() {
     let Some(browser) = Browser::start().await else {
         return;
     };
@@ -51,7 +51,9 @@ async fn an_answer_whose_server_is_killed_comes_once_from_the_next_server() {
     server.kill().await;
     let (_server, port) = start_server(&binary).await;
     proxy.set_target(port);
-    // Not before the lease of the turn has ended.
+    // Not before the lease of the turn has ended. Then the page has the question, and asks.
+    page.click("[data-message='1'] [action$='/regenerate'] button")
+        .await;
     page.wait_for_text("[data-message='2']", "One two three.")
         .await;
     assert_eq!(page.count("[data-message]").await, 2);

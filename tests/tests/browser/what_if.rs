@@ -1,6 +1,6 @@
 //! What if: strip and bill follow the controls, and the settings are stored on demand only.
 
-use anneal_testkit::{Browser, Key, Look};
+use anneal_testkit::{Browser, Look, key};
 
 use crate::pages::{create_full_conversation, start_open_app};
 
@@ -29,7 +29,7 @@ async fn strip_and_bill_follow_the_controls_until_they_are_stored() {
     // Enter tries, and stores nothing.
     let page = browser.open(&app, &path, Look::WIDE).await;
     page.write(".controls [name=hot_zone_radius]", "1").await;
-    page.press(".controls [name=hot_zone_radius]", Key::Enter)
+    page.press(".controls [name=hot_zone_radius]", key::ENTER)
         .await;
     page.wait_until(
         "the page is tried",

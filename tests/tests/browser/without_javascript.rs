@@ -31,6 +31,7 @@ async fn a_person_without_scripts_talks_renames_and_deletes() {
         page.wait_for_text("h1", "Renamed").await;
         page.visit("/conversations").await;
         page.wait_for_text("[data-id]", "Renamed").await;
+        assert!(page.text("[data-id] time").await.ends_with("UTC"));
         page.click("[data-id]").await;
         page.click(".talk-head details > summary").await;
         page.click("a[href$='/delete']").await;

@@ -148,11 +148,13 @@ impl RunningTurns {
         TurnReader::new(log, changes, (session, request), resume_point.as_ref())
     }
 
-    /// Joins a turn as a reader from its beginning. None: it does not run here.
+    /// Joins a turn as a reader, from its beginning or from a resume point. None: it does not run
+    /// here.
     pub(in crate::http) fn join(
         &self,
         (tenant, session): (TenantId, ConversationId),
         request: &str,
+        resume_point: Option<&ResumePoint>,
     ) -> Option<TurnReader> {
         let key = TurnKey {
             tenant,
@@ -161,7 +163,12 @@ impl RunningTurns {
         };
         let log = Arc::clone(&self.turns().get(&key)?.log);
         let changes = log.changes();
-        Some(TurnReader::new(log, changes, (session, key.request), None))
+        Some(TurnReader::new(
+            log,
+            changes,
+            (session, key.request),
+            resume_point,
+        ))
     }
 
     /// Whether a turn runs here.

@@ -1,13 +1,13 @@
 //! CSRF tokens. The token of a form is a code of the secret in the sender's cookie, so every server
 //! can check it, and a page of another origin, which cannot read the cookie, cannot make it.
 
-use axum::http::{HeaderMap, HeaderName, Uri, header, uri::Authority};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header, uri::Authority};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-use crate::auth::SessionSecret;
+use crate::{auth::SessionSecret, http::problem::Problem};
 
 /// The header in which a script sends the token.
 pub(super) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token");
@@ -91,6 +91,18 @@ pub(super) fn port(headers: &HeaderMap, uri: &Uri) -> u16 {
     authority
         .and_then(|authority| authority.port_u16())
         .unwrap_or(80)
+}
+
+/// Refuses a stream that a page of another origin has opened. A browser sends `Sec-Fetch-Site` with
+/// it, over TLS and to loopback.
+pub(super) fn check_is_own_stream(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get(&SEC_FETCH_SITE) {
+        Some(site) if site != "same-origin" => {
+            let detail = "this stream is for a page of this server";
+            Err(Problem::malformed(StatusCode::FORBIDDEN, detail))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

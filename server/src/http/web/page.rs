@@ -206,10 +206,12 @@ pub(super) enum NoticeCode {
     Discarded,
     /// The person is signed out.
     SignedOut,
+    /// The question is stored, and the model has failed.
+    NotAnswered,
 }
 
 impl NoticeCode {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Saved,
         Self::Deleted,
         Self::Archived,
@@ -218,6 +220,7 @@ impl NoticeCode {
         Self::Requeued,
         Self::Discarded,
         Self::SignedOut,
+        Self::NotAnswered,
     ];
 
     const fn code(self) -> &'static str {
@@ -230,6 +233,7 @@ impl NoticeCode {
             Self::Requeued => "requeued",
             Self::Discarded => "discarded",
             Self::SignedOut => "signed-out",
+            Self::NotAnswered => "not-answered",
         }
     }
 
@@ -243,6 +247,9 @@ impl NoticeCode {
             Self::Requeued => "The job will run again.",
             Self::Discarded => "The job is removed.",
             Self::SignedOut => "You are signed out.",
+            Self::NotAnswered => {
+                "The message is stored, but the model has not answered. “Answer anew” tries again."
+            }
         }
     }
 
@@ -255,7 +262,10 @@ impl NoticeCode {
 
     fn notice(self) -> Notice {
         Notice {
-            kind: NoticeKind::Done,
+            kind: match self {
+                Self::NotAnswered => NoticeKind::Refused,
+                _ => NoticeKind::Done,
+            },
             text: self.text().to_owned(),
             reason: String::new(),
         }

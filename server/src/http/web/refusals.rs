@@ -19,7 +19,7 @@ use super::{
     headers,
     page::{self, HX_REQUEST, PageContext, PageSlot, SIGN_IN_PATH},
 };
-use crate::http::problem::Problem;
+use crate::{http::problem::Problem, reason::Reason};
 
 const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
 const HX_RETARGET: HeaderName = HeaderName::from_static("hx-retarget");
@@ -30,8 +30,10 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 struct Asked {
     is_htmx: bool,
     accepts_html: bool,
-    /// The path and the query, if the request can be repeated after the sign-in.
-    again: Option<String>,
+    /// The page after the sign-in: this one, or the one that has the form.
+    again: String,
+    /// The page that has the form or the link of the request; empty: none.
+    back: String,
     context: PageContext,
     slot: PageSlot,
 }
@@ -48,9 +50,8 @@ pub(in crate::http) async fn shape(mut request: Request, next: Next) -> Response
     let asked = Asked {
         is_htmx: request.headers().contains_key(HX_REQUEST),
         accepts_html: page::accepts_html(request.headers()),
-        again: (request.method() == Method::GET)
-            .then(|| request.uri().path_and_query().map(ToString::to_string))
-            .flatten(),
+        again: page_after_sign_in(&request),
+        back: page_before(request.method(), request.uri().path()),
         context: PageContext::new(None, request.headers(), request.uri()),
         slot,
     };
@@ -75,10 +76,10 @@ impl Asked {
     fn show(self, problem: &Problem, response: Response) -> Response {
         let is_unknown = problem.status() == StatusCode::UNAUTHORIZED.as_u16();
         let answer = if is_unknown && self.is_htmx {
-            let address = sign_in_address(None);
+            let address = sign_in_address(&self.back);
             (response.status(), [(HX_REDIRECT, address)]).into_response()
         } else if is_unknown && self.accepts_html {
-            page::see_other(&sign_in_address(self.again.as_deref()), None)
+            page::see_other(&sign_in_address(&self.again), None)
         } else if self.is_htmx {
             fragment(problem)
         } else if self.accepts_html {
@@ -96,6 +97,11 @@ impl Asked {
             status: problem.status(),
             reason: problem.reason().to_owned(),
             detail: problem.detail().to_owned(),
+            back: if problem.is(Reason::ConversationNotFound) {
+                String::new()
+            } else {
+                self.back.clone()
+            },
             trace_id: anneal_trace::current_trace_id().unwrap_or_default(),
         };
         (status(problem), Html(page.render().unwrap_or_default())).into_response()
@@ -117,14 +123,36 @@ fn status(problem: &Problem) -> StatusCode {
     StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// The address of the sign-in page, which leads back to this one.
-fn sign_in_address(again: Option<&str>) -> String {
-    match again {
-        Some(path) if path != "/" => {
+/// The address of the sign-in page, which leads to this page.
+fn sign_in_address(next: &str) -> String {
+    match next {
+        "" | "/" => SIGN_IN_PATH.to_owned(),
+        path => {
             let next = serde_urlencoded::to_string([("next", path)]).unwrap_or_default();
             format!("{SIGN_IN_PATH}?{next}")
         }
-        _ => SIGN_IN_PATH.to_owned(),
+    }
+}
+
+/// The page that a person wants after the sign-in: the one that is asked for or, of a form, the one
+/// that has shown it.
+fn page_after_sign_in(request: &Request) -> String {
+    match request.uri().path_and_query() {
+        Some(path) if request.method() == Method::GET => path.to_string(),
+        _ => page_before(request.method(), request.uri().path()),
+    }
+}
+
+/// The page from which a person has sent this request; empty: unknown. What is below a conversation
+/// comes from its page, and a new one from the list.
+fn page_before(method: &Method, path: &str) -> String {
+    let mut segments = path.trim_start_matches('/').split('/');
+    match (segments.next(), segments.next(), segments.next()) {
+        (Some("conversations"), Some(id), Some(_)) => format!("/conversations/{id}"),
+        (Some("conversations"), None, None) if method == Method::POST => {
+            "/conversations".to_owned()
+        }
+        _ => String::new(),
     }
 }
 
@@ -138,4 +166,31 @@ fn with_answer(response: Response, answer: Response) -> Response {
         }
     }
     Response::from_parts(parts, Body::new(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_form_leads_back_to_the_page_that_has_it() {
+        for (method, path, expected) in [
+            (Method::POST, "/conversations/1/turn", "/conversations/1"),
+            (
+                Method::POST,
+                "/conversations/%2F/messages/2/edit",
+                "/conversations/%2F",
+            ),
+            (Method::GET, "/conversations/1/xray", "/conversations/1"),
+            (Method::POST, "/conversations", "/conversations"),
+            (Method::GET, "/conversations", ""),
+            (Method::GET, "/conversations/1", ""),
+            (Method::POST, "/sign-out", ""),
+        ] {
+            assert_eq!(page_before(&method, path), expected, "{method} {path}");
+        }
+        assert_eq!(sign_in_address(""), "/sign-in");
+        let next = sign_in_address("/conversations/1");
+        assert_eq!(next, "/sign-in?next=%2Fconversations%2F1");
+    }
 }

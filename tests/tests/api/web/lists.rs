@@ -1,7 +1,8 @@
 //! The list of conversations.
 
 use anneal_core::caller::Verb;
-use anneal_testkit::{MODEL, ScriptedModel, TestApp, pb};
+use anneal_server::{AuthSettings, WebSettings};
+use anneal_testkit::{MODEL, ScriptedModel, TestApp, eventually, pb};
 
 use super::{attributes, field, location, open};
 
@@ -70,17 +71,15 @@ async fn pinned_conversations_come_first_and_archived_ones_are_filtered() {
         .await;
     assert_eq!(location(&pinned), format!("{path}?notice=saved"));
     let page = open(&mut browser, "/conversations").await;
-    assert_eq!(
-        attributes(&page, "data-id"),
-        [&first, &second, &first],
-        "above the rest, and in its place"
-    );
+    assert_eq!(attributes(&page, "data-id"), [&first, &second]);
+    assert!(!page.contains("Clear the filter"), "{page}");
     let archived = browser
         .post(&format!("{path}/archive"), &[("on", "true")])
         .await;
     assert_eq!(location(&archived), format!("{path}?notice=archived"));
     let page = open(&mut browser, "/conversations?status=active").await;
     assert_eq!(attributes(&page, "data-id"), [&second]);
+    assert!(page.contains("Clear the filter"), "{page}");
     let page = open(&mut browser, &path).await;
     assert!(page.contains("archived"), "{page}");
 }
@@ -124,7 +123,12 @@ async fn a_deletion_says_what_goes_with_it_and_needs_the_verb_admin() {
     let forked = browser
         .post(&format!("{path}/fork"), &[("message_id", "1")])
         .await;
+    assert!(!location(&forked).contains('#'), "its notice is in sight");
     let fork = super::page_path(&forked);
+    eventually("the answer is stored", async || {
+        !open(&mut browser, &path).await.contains("data-events=")
+    })
+    .await;
     let mut other = app.sign_in_to_page(&writer.text).await;
     let delete = format!("{path}/delete");
     let seen = open(&mut other, &path).await;
@@ -135,7 +139,9 @@ async fn a_deletion_says_what_goes_with_it_and_needs_the_verb_admin() {
     let refused = other.post(&delete, &[("confirm", "yes")]).await;
     assert_eq!(refused.status, 403, "{refused:?}");
     let asked = open(&mut browser, &delete).await;
-    assert!(asked.contains("1 copies of it stay"), "{asked}");
+    for named in ["1 copy of it stays", "2 messages", "0 checkpoints"] {
+        assert!(asked.contains(named), "{named}: {asked}");
+    }
     let unconfirmed = browser.post(&delete, &[]).await;
     assert_eq!(unconfirmed.status, 400, "{unconfirmed:?}");
     let etag = field(&asked, &delete, "etag")
@@ -147,4 +153,63 @@ async fn a_deletion_says_what_goes_with_it_and_needs_the_verb_admin() {
     assert_eq!(location(&deleted), "/conversations?notice=deleted");
     assert_eq!(browser.get(&path).await.status, 404);
     open(&mut browser, &fork).await;
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_begun_twice_by_one_form_is_one() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let mut browser = app.page_client();
+    let list = open(&mut browser, "/conversations").await;
+    let request_id = field(&list, "/conversations", "request_id");
+    let request_id = request_id.expect("the form has it").to_owned();
+    let fields = [
+        ("agent", "a"),
+        ("message", "Hello?"),
+        ("request_id", request_id.as_str()),
+    ];
+    let first = super::page_path(&browser.post("/conversations", &fields).await);
+    let second = super::page_path(&browser.post("/conversations", &fields).await);
+    assert_eq!(first, second);
+    let list = open(&mut browser, "/conversations").await;
+    assert_eq!(attributes(&list, "data-id").len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_without_models_says_that_nobody_can_talk() {
+    let web = WebSettings {
+        enabled: Some(true),
+        ..WebSettings::default()
+    };
+    let app = TestApp::with_page(AuthSettings::default(), web).await;
+    let id = titled(&app, "a", "Stored").await;
+    let mut browser = app.page_client();
+    for path in ["/conversations".to_owned(), format!("/conversations/{id}")] {
+        let page = open(&mut browser, &path).await;
+        assert!(page.contains("his server calls no model"), "{page}");
+        assert!(!page.contains("<textarea name=\"message\""), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_form_leads_back_to_its_conversation_and_through_the_sign_in() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_models_and_keys(model.settings(&[MODEL]), MODEL).await;
+    let key = app.key("t", &[Verb::Read, Verb::Append]).await;
+    let mut browser = app.sign_in_to_page(&key.text).await;
+    open(&mut browser, "/conversations").await;
+    let begun = browser
+        .post("/conversations", &[("agent", "a"), ("message", "Hello?")])
+        .await;
+    let path = super::page_path(&begun);
+    open(&mut browser, &path).await;
+    let turn = format!("{path}/turn");
+    let refused = browser.post(&turn, &[("message", "")]).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    let back = format!("href=\"{path}\"");
+    assert!(refused.body.contains(&back), "{refused:?}");
+    browser.cookie = None;
+    let sent = browser.post(&turn, &[("message", "Too late")]).await;
+    let next = format!("/sign-in?next={}", path.replace('/', "%2F"));
+    assert_eq!(location(&sent), next);
 }

@@ -1,7 +1,10 @@
 //! What a conversation shows of its messages.
 
 use anneal_testkit::{ScriptedModel, TestApp, assistant, call, media, pb, result, user};
-use pb::part::Part;
+use pb::{
+    append_large_message_request::{Frame, Header},
+    part::Part,
+};
 use uuid::Uuid;
 
 use super::{attributes, open};
@@ -137,7 +140,7 @@ async fn pictures_of_a_message_are_shown_and_nothing_else_is_served() {
     let path = format!("/conversations/{}", conversation.id);
     let mut browser = app.page_client();
     let page = open(&mut browser, &path).await;
-    let picture = format!("{path}/messages/1/media/0");
+    let picture = format!("{path}/messages/1/media/0?v=1");
     let pictures: Vec<&str> = attributes(&page, "src")
         .into_iter()
         .filter(|src| src.contains("/media/") || src.contains("://"))
@@ -148,6 +151,10 @@ async fn pictures_of_a_message_are_shown_and_nothing_else_is_served() {
         (shown.status, shown.header("content-type")),
         (200, "image/gif")
     );
+    assert_eq!(shown.header("cache-control"), "private, max-age=3600");
+    let other_version = browser.get(&format!("{path}/messages/1/media/0?v=2")).await;
+    assert_eq!(other_version.status, 404, "{other_version:?}");
+    assert!(page.contains("not shown here"), "{page}");
     let policy = shown.header("content-security-policy");
     assert!(policy.contains("sandbox"), "{policy}");
     for other in ["1", "2", "3", "-1", "x"] {
@@ -184,9 +191,8 @@ async fn unknown_and_hostile_ids_are_refused_on_every_path() {
             "/messages/1/media/0",
         ] {
             let answer = browser.get(&format!("{path}{below}")).await;
-            let is_nothing = answer.status == 204 && id == missing;
             assert!(
-                is_nothing || [400, 404].contains(&answer.status),
+                [400, 404].contains(&answer.status),
                 "{path}{below}: {answer:?}"
             );
             assert!(!answer.body.contains("<script>"), "{answer:?}");
@@ -220,4 +226,115 @@ async fn unknown_and_hostile_ids_are_refused_on_every_path() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn a_message_has_at_most_16_pictures_and_a_large_one_none() {
+    let (_model, app) = app().await;
+    let conversation = app.conversation().await;
+    let mut many = media(PICTURE);
+    many.parts = vec![many.parts[0].clone(); 20];
+    let mut large = media(PICTURE);
+    large.parts.extend(user("").parts);
+    let header = Header {
+        conversation_id: conversation.id.clone(),
+        message: Some(large),
+        ..Default::default()
+    };
+    let chunks = (0..9).map(|_| Frame::Chunk(vec![b'x'; 1024 * 1024]));
+    let frames = [Frame::Header(header)].into_iter().chain(chunks);
+    let frames: Vec<_> = frames
+        .map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) })
+        .collect();
+    app.messages()
+        .append_large_message(futures::stream::iter(frames))
+        .await
+        .expect("is stored");
+    conversation
+        .append_all(vec![many])
+        .send()
+        .await
+        .expect("is stored");
+    let path = format!("/conversations/{}", conversation.id);
+    let mut browser = app.page_client();
+    let page = open(&mut browser, &path).await;
+    assert_eq!(page.matches("/messages/1/media/").count(), 0, "{page}");
+    let shown = attributes(&page, "src").into_iter();
+    assert_eq!(shown.filter(|src| src.contains("/media/")).count(), 16);
+    let refused = browser.get(&format!("{path}/messages/1/media/0")).await;
+    assert_eq!(refused.status, 404, "{refused:?}");
+}
+
+#[tokio::test]
+async fn new_messages_are_fetched_page_by_page_and_a_withdrawn_end_is_told_once() {
+    let (_model, app) = app().await;
+    let conversation = app.conversation().await;
+    for start in [0, 60] {
+        let messages = (start..start + 60).map(|n| user(&format!("Message {n}.")));
+        conversation
+            .append_all(messages.collect())
+            .send()
+            .await
+            .expect("is stored");
+    }
+    let path = format!("/conversations/{}", conversation.id);
+    let mut browser = app.page_client();
+    let page = open(&mut browser, &path).await;
+    assert_eq!(attributes(&page, "data-through"), ["120"]);
+    let withdraw = format!("{path}/messages/120/withdraw");
+    assert_eq!(
+        super::location(&browser.post(&withdraw, &[]).await),
+        format!("{path}#m120")
+    );
+    let (mut after, mut shown, mut withdrawn) = (0, 0, 0);
+    loop {
+        let entries = open(&mut browser, &format!("{path}/entries?after={after}")).await;
+        shown += attributes(&entries, "data-message").len();
+        withdrawn += entries.matches("mark withdrawn").count();
+        let through = attributes(&entries, "data-through")[0];
+        let through: i64 = through.parse().expect("a number");
+        assert!(through > after, "{through} after {after}");
+        after = through;
+        if attributes(&entries, "data-more") == ["false"] {
+            break;
+        }
+    }
+    assert_eq!((after, shown, withdrawn), (120, 119, 1));
+    let nothing = open(&mut browser, &format!("{path}/entries?after=120")).await;
+    assert_eq!(attributes(&nothing, "data-through"), ["120"]);
+    assert!(!nothing.contains("mark withdrawn"), "{nothing}");
+    for (query, status) in [
+        ("after=9223372036854775807", 200),
+        ("after=-1", 400),
+        ("after=x", 400),
+    ] {
+        let answer = browser.get(&format!("{path}/entries?{query}")).await;
+        assert_eq!(answer.status, status, "{query}: {answer:?}");
+        assert!(!answer.body.contains("mark withdrawn"), "{answer:?}");
+    }
+    let earlier = format!("{path}?before=9223372036854775807");
+    let earlier = open(&mut browser, &earlier).await;
+    assert_eq!(earlier.matches("mark withdrawn").count(), 1, "{earlier}");
+    assert!(
+        !earlier.contains("data-watch="),
+        "an earlier page is not watched"
+    );
+}
+
+#[tokio::test]
+async fn a_table_that_would_be_filled_with_cells_does_not_fill_the_page() {
+    let (_model, app) = app().await;
+    let conversation = app.conversation().await;
+    let (head, line) = ("|a".repeat(250), "|-".repeat(250));
+    let table = format!("{head}|\n{line}|\n{}", "b\n".repeat(130));
+    let answers = (0..20).map(|_| assistant(&table)).collect();
+    conversation
+        .append_all(answers)
+        .send()
+        .await
+        .expect("is stored");
+    let mut browser = app.page_client();
+    let page = open(&mut browser, &format!("/conversations/{}", conversation.id)).await;
+    assert_eq!(attributes(&page, "data-message").len(), 20);
+    assert!(page.len() < 300_000, "{} bytes", page.len());
 }

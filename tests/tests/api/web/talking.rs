@@ -86,7 +86,14 @@ async fn a_turn_streams_and_a_page_that_is_loaded_in_the_middle_goes_on() {
     assert_eq!(whole.next().await.expect("begins").kind(), "started");
     gate.open_for_ever();
     assert_eq!(text_of(&whole.rest().await), "one two three");
-    assert_eq!(text_of(&elsewhere.rest().await), "one two three");
+    // A server that does not run the turn says when the answer is stored.
+    let kinds: Vec<String> = elsewhere
+        .rest()
+        .await
+        .iter()
+        .map(|event| event.kind().to_owned())
+        .collect();
+    assert_eq!(kinds, ["ended"]);
     let rest = resumed.rest().await;
     assert_eq!(text_of(&rest), "two three", "{rest:?}");
     let end = rest.last().expect("done").id.clone();
@@ -276,9 +283,12 @@ async fn a_question_whose_model_fails_stays_and_is_answered_later() {
     let path = format!("/conversations/{}", conversation.id);
     let mut browser = app.page_client();
     open(&mut browser, &path).await;
-    browser
+    let sent = browser
         .post(&format!("{path}/turn"), &[("message", "Anybody?")])
         .await;
+    assert_eq!(page_path(&sent), path, "the question is stored");
+    let told = open(&mut browser, &format!("{path}?notice=not-answered")).await;
+    assert!(told.contains("the model has not answered"), "{told}");
     let page = answered(&mut browser, &path).await;
     assert_eq!(attributes(&page, "data-message"), ["1"]);
     let again = format!("{path}/messages/1/regenerate");
@@ -325,4 +335,113 @@ async fn a_second_window_learns_of_what_the_first_one_does() {
         entries.contains("And now?") && !entries.contains("<html"),
         "{entries}"
     );
+}
+
+#[tokio::test]
+async fn a_stream_begins_no_answer_and_is_for_our_own_pages() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => Script::status(400, &[], "{}"),
+        _ => Script::says(request, [Say::text("At last.")]),
+    })
+    .await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let path = format!("/conversations/{}", conversation.id);
+    let mut browser = app.page_client();
+    open(&mut browser, &path).await;
+    let fields = [("message", "Anybody?"), ("request_id", "r1")];
+    location(&browser.post(&format!("{path}/turn"), &fields).await);
+    answered(&mut browser, &path).await;
+    let asked = model.requests().len();
+    for request in ["r1", "never-sent"] {
+        let url = format!("{path}/turns/{request}/events");
+        let told = events(&browser, &url).await.rest().await;
+        let kinds: Vec<&str> = told.iter().map(SseEvent::kind).collect();
+        assert_eq!(kinds, ["ended"], "{request}");
+    }
+    assert_eq!(model.requests().len(), asked, "nothing was begun");
+    let page = open(&mut browser, &path).await;
+    assert!(page.contains("/messages/1/regenerate"), "{page}");
+    for stream in ["/turns/r1/events", "/events"] {
+        let url = format!("http://{}{path}{stream}", app.addresses.http);
+        let foreign = reqwest::Client::new().get(url);
+        let foreign = foreign.header("sec-fetch-site", "cross-site").send().await;
+        let status = foreign.expect("the server answers").status();
+        assert_eq!(status, 403, "{stream}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_seen_is_not_answered_anew() {
+    let model = numbering_model().await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let mut browser = app.page_client();
+    let path = begin(&mut browser, "Hello?").await;
+    let page = answered(&mut browser, &path).await;
+    let regenerate = format!("{path}/messages/2/regenerate");
+    let edit = format!("{path}/messages/1/edit");
+    for form in [&regenerate, &edit] {
+        assert_eq!(field(&page, form, "expected_last"), Some("2"), "{page}");
+    }
+    let sent = browser
+        .post(&format!("{path}/turn"), &[("message", "And now?")])
+        .await;
+    location(&sent);
+    answered(&mut browser, &path).await;
+    let asked = model.requests().len();
+    let seen = [("expected_last", "2"), ("message", "Changed")];
+    for form in [&regenerate, &edit] {
+        let refused = browser.post(form, &seen).await;
+        assert_eq!(refused.status, 409, "{form}: {refused:?}");
+    }
+    let not_newest = browser.post(&regenerate, &[]).await;
+    assert_eq!(not_newest.status, 409, "{not_newest:?}");
+    let versions = [("version", "2"), ("message", "Changed")];
+    let refused = browser.post(&edit, &versions).await;
+    assert!(refused.body.contains("VERSION_MISMATCH"), "{refused:?}");
+    let etags = [("etag", "other"), ("message", "Changed")];
+    let refused = browser.post(&edit, &etags).await;
+    assert_eq!(refused.status, 412, "{refused:?}");
+    let page = open(&mut browser, &path).await;
+    assert_eq!(attributes(&page, "data-message"), ["1", "2", "3", "4"]);
+    assert_eq!(model.requests().len(), asked);
+}
+
+#[tokio::test]
+async fn a_conversation_goes_back_and_begins_anew_by_controls_of_its_page() {
+    let model = numbering_model().await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let mut browser = app.page_client();
+    let path = begin(&mut browser, "Hello?").await;
+    let page = answered(&mut browser, &path).await;
+    let rewind = format!("{path}/rewind");
+    assert_eq!(field(&page, &rewind, "message_id"), Some("1"), "{page}");
+    let back = [("message_id", "1"), ("expected_last", "2")];
+    let gone = browser.post(&rewind, &back).await;
+    assert_eq!(location(&gone), format!("{path}#m1"));
+    let page = open(&mut browser, &path).await;
+    assert_eq!(attributes(&page, "data-message"), ["1"]);
+    let separator = format!("{path}/separator");
+    assert!(field(&page, &separator, "request_id").is_some(), "{page}");
+    location(&browser.post(&separator, &[]).await);
+    let page = open(&mut browser, &path).await;
+    let after = attributes(&page, "data-after")[0].to_owned();
+    location(&browser.post(&separator, &[("delete", &after)]).await);
+    let page = open(&mut browser, &path).await;
+    assert!(!page.contains("mark separator"), "{page}");
+}
+
+#[tokio::test]
+async fn a_picture_is_sent_with_a_message() {
+    let model = numbering_model().await;
+    let app = TestApp::with_open_page_and_scripted_model(&model).await;
+    let mut browser = app.page_client();
+    let path = begin(&mut browser, "Hello?").await;
+    answered(&mut browser, &path).await;
+    let picture = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
+    let fields = [("message", "What is this?"), ("images", picture)];
+    location(&browser.post(&format!("{path}/turn"), &fields).await);
+    let page = answered(&mut browser, &path).await;
+    let shown = format!("src=\"{path}/messages/3/media/0?v=1\"");
+    assert!(page.contains(&shown), "{page}");
 }

@@ -113,10 +113,11 @@ pub(super) async fn begin(
 pub(super) fn join(record: Record, after: Option<u64>) -> RunningResponse {
     let row = &record.row;
     let tenant = record.caller.caller.tenant();
-    let reader = record
-        .state
-        .running_turns
-        .join((tenant, row.conversation_id), &row.request_id);
+    let reader =
+        record
+            .state
+            .running_turns
+            .join((tenant, row.conversation_id), &row.request_id, None);
     // Once the end is stored, the turn's own end says less.
     let reader = reader.filter(|_| row.outcome.is_none());
     let mut joined = RunningResponse::of_record(record, reader, after);

@@ -41,6 +41,8 @@ pub(super) struct Change {
 pub(super) struct Rewind {
     etag: String,
     request_id: String,
+    /// The newest message that the page shows. Absent: not checked.
+    expected_last: Option<i64>,
     /// Messages with a greater id are withdrawn.
     message_id: i64,
 }
@@ -84,9 +86,11 @@ pub(super) async fn withdraw(
     PathParams((id, message)): PathParams<(String, String)>,
     Form(change): Form<Change>,
 ) -> Result<Response, WebError> {
+    let range = range(&message, &change)?;
+    let first = range.first_message_id;
     let ask = pb::WithdrawMessagesRequest {
         conversation_id: id.clone(),
-        range: Some(range(&message, &change)?),
+        range: Some(range),
         request_id: turn::request_id_of(&format!("withdraw {message}"), &change.request_id),
         etag: change.etag,
         ..pb::WithdrawMessagesRequest::default()
@@ -95,7 +99,7 @@ pub(super) async fn withdraw(
         .services
         .withdraw_messages(http_caller.request(ask))
         .await?;
-    Ok(page::see_other(&paths::conversation(&id), None))
+    Ok(page::see_other(&paths::at(&id, first), None))
 }
 
 /// Makes withdrawn messages stand again.
@@ -104,9 +108,11 @@ pub(super) async fn restore(
     PathParams((id, message)): PathParams<(String, String)>,
     Form(change): Form<Change>,
 ) -> Result<Response, WebError> {
+    let range = range(&message, &change)?;
+    let first = range.first_message_id;
     let ask = pb::RestoreMessagesRequest {
         conversation_id: id.clone(),
-        range: Some(range(&message, &change)?),
+        range: Some(range),
         request_id: turn::request_id_of(&format!("restore {message}"), &change.request_id),
         etag: change.etag,
         ..pb::RestoreMessagesRequest::default()
@@ -115,7 +121,7 @@ pub(super) async fn restore(
         .services
         .restore_messages(http_caller.request(ask))
         .await?;
-    Ok(page::see_other(&paths::conversation(&id), None))
+    Ok(page::see_other(&paths::at(&id, first), None))
 }
 
 /// Withdraws every message after one.
@@ -131,6 +137,7 @@ pub(super) async fn rewind(
             &rewind.request_id,
         ),
         etag: rewind.etag,
+        expected_last_message_id: rewind.expected_last,
         after_message_id: rewind.message_id,
         ..pb::RewindRequest::default()
     };
@@ -138,7 +145,7 @@ pub(super) async fn rewind(
         .services
         .rewind(http_caller.request(ask))
         .await?;
-    Ok(page::see_other(&paths::end(&id), None))
+    Ok(page::see_other(&paths::at(&id, rewind.message_id), None))
 }
 
 /// Makes another answer to a question stand.
@@ -162,5 +169,5 @@ pub(super) async fn choose(
         .services
         .choose_alternative(http_caller.request(ask))
         .await?;
-    Ok(page::see_other(&paths::end(&id), None))
+    Ok(page::see_other(&paths::at(&id, choice.question), None))
 }

@@ -57,13 +57,14 @@ pub(super) async fn create(
         .await?
         .into_inner();
     let id = created.conversation_id;
-    if !new.message.trim().is_empty() {
-        let body = ChatBody {
-            message: turn::text(&new.message),
-            ..ChatBody::default()
-        };
-        let names = (id.as_str(), request_id);
-        turn::begin(&state, http_caller, names, body, SessionOrigin::Created).await?;
+    if new.message.trim().is_empty() {
+        return Ok(page::see_other(&paths::conversation(&id), None));
     }
-    Ok(page::see_other(&paths::conversation(&id), None))
+    let body = ChatBody {
+        message: turn::text(&new.message),
+        ..ChatBody::default()
+    };
+    let names = (id.as_str(), request_id);
+    let notice = turn::begin(&state, http_caller, names, body, SessionOrigin::Created).await?;
+    Ok(turn::show(&id, notice))
 }

@@ -5,7 +5,10 @@ use anneal_proto::v1::{
     conversation_service_server::ConversationService as _,
 };
 use anneal_store::StoreError;
-use anneal_web::{conversations::DeletePage, layout::Place};
+use anneal_web::{
+    conversations::{Count, DeletePage},
+    layout::Place,
+};
 use axum::{http::StatusCode, response::Response};
 use serde::Deserialize;
 
@@ -59,6 +62,7 @@ pub(super) async fn ask(
     let page = DeletePage {
         page: context.page("Delete a conversation", Place::Conversations),
         row: view::row(&conversation),
+        messages: conversation.message_count,
         checkpoints: count_checkpoints(&http_caller, &id).await?,
         forks: count_forks(&http_caller, &id).await?,
         etag: conversation.etag,
@@ -90,8 +94,8 @@ pub(super) async fn delete(
     Ok(page::see_other("/conversations", Some(NoticeCode::Deleted)))
 }
 
-/// The number of checkpoints that hold, at most [`MOST_COUNTED`].
-async fn count_checkpoints(http_caller: &HttpCaller, id: &str) -> Result<i64, Problem> {
+/// The number of checkpoints that hold, up to [`MOST_COUNTED`].
+async fn count_checkpoints(http_caller: &HttpCaller, id: &str) -> Result<Count, Problem> {
     let ask = pb::ListCheckpointsRequest {
         conversation_id: id.to_owned(),
         page_size: MOST_COUNTED,
@@ -102,11 +106,14 @@ async fn count_checkpoints(http_caller: &HttpCaller, id: &str) -> Result<i64, Pr
         .list_checkpoints(http_caller.request(ask))
         .await?
         .into_inner();
-    Ok(found.checkpoints.len() as i64)
+    Ok(Count {
+        value: found.checkpoints.len() as u64,
+        has_more: !found.next_page_token.is_empty(),
+    })
 }
 
-/// The number of forks, at most [`MOST_COUNTED`]. They stay.
-async fn count_forks(http_caller: &HttpCaller, id: &str) -> Result<i64, Problem> {
+/// The number of forks, up to [`MOST_COUNTED`]. They stay.
+async fn count_forks(http_caller: &HttpCaller, id: &str) -> Result<Count, Problem> {
     let ask = pb::ListConversationsRequest {
         forked_from_conversation_id: id.to_owned(),
         page_size: MOST_COUNTED,
@@ -117,5 +124,8 @@ async fn count_forks(http_caller: &HttpCaller, id: &str) -> Result<i64, Problem>
         .list_conversations(http_caller.request(ask))
         .await?
         .into_inner();
-    Ok(found.conversations.len() as i64)
+    Ok(Count {
+        value: found.conversations.len() as u64,
+        has_more: !found.next_page_token.is_empty(),
+    })
 }

@@ -9,25 +9,32 @@ use anneal_proto::v1::{
     message_service_server::MessageService as _,
 };
 use anneal_web::{
-    conversation::{Entries, Entry},
+    conversation::{Entries, Entry, Progress},
     layout::Place,
-    message::{Actions, Alternatives},
+    message::{Actions, Alternatives, Message},
 };
-use axum::{http::StatusCode, response::Response};
+use axum::{
+    http::{Extensions, StatusCode},
+    response::Response,
+};
 use serde::Deserialize;
 
 use super::{
     OpenConversation, paths, turn,
     view::{self, MessageFrame, ShownBytes},
 };
-use crate::http::{
-    caller::HttpCaller,
-    extractors::{PathParams, QueryParams},
-    problem::Problem,
-    web::{
-        error::WebError,
-        page::{self, PageContext, WebCaller},
+use crate::{
+    http::{
+        caller::HttpCaller,
+        change,
+        extractors::{PathParams, QueryParams},
+        problem::Problem,
+        web::{
+            error::WebError,
+            page::{self, PageContext, WebCaller},
+        },
     },
+    limits::cpu_pool,
 };
 
 /// Messages that are read at a time.
@@ -47,12 +54,31 @@ pub(super) struct Messages {
     separators: Vec<pb::Separator>,
     /// Whether there are messages before these.
     has_older: bool,
+    /// Whether there are messages after these that were not read.
+    has_newer: bool,
+    /// What reserves the memory of the content, until it is shown.
+    reservations: Vec<Extensions>,
 }
 
 impl Messages {
     /// The id of the newest of the messages; 0: there are none.
     pub(super) fn last_id(&self) -> i64 {
         self.messages.last().map_or(0, |last| last.message_id)
+    }
+
+    /// The last message that was read, or is known to be withdrawn.
+    pub(super) fn through(&self, conversation: &pb::Conversation) -> i64 {
+        if self.has_newer {
+            self.last_id()
+        } else {
+            self.last_id().max(conversation.message_count)
+        }
+    }
+
+    fn add(&mut self, found: pb::ListMessagesResponse, reservation: Extensions) {
+        self.messages.extend(found.messages);
+        self.separators.extend(found.separators);
+        self.reservations.push(reservation);
     }
 
     /// The address of the page before this one; empty: there is none.
@@ -83,10 +109,9 @@ pub(super) async fn read_before(
             page_token,
             ..pb::ListMessagesRequest::default()
         };
-        let found = list_messages(http_caller, ask).await?;
-        read.messages.extend(found.messages);
-        read.separators.extend(found.separators);
-        page_token = found.next_page_token;
+        let (mut found, reservation) = list_messages(http_caller, ask).await?;
+        page_token = std::mem::take(&mut found.next_page_token);
+        read.add(found, reservation);
         if page_token.is_empty() || read.messages.len() >= LEAST_MESSAGES {
             break;
         }
@@ -104,23 +129,27 @@ async fn read_after(http_caller: &HttpCaller, id: &str, after: i64) -> Result<Me
         after_message_id: after,
         ..pb::ListMessagesRequest::default()
     };
-    let found = list_messages(http_caller, ask).await?;
-    Ok(Messages {
-        messages: found.messages,
-        separators: found.separators,
+    let (found, reservation) = list_messages(http_caller, ask).await?;
+    let mut read = Messages {
         has_older: after > 0,
-    })
+        has_newer: !found.next_page_token.is_empty(),
+        ..Messages::default()
+    };
+    read.add(found, reservation);
+    Ok(read)
 }
 
+/// Lists messages. Returns with them what reserves the memory of their content.
 async fn list_messages(
     http_caller: &HttpCaller,
     ask: pb::ListMessagesRequest,
-) -> Result<pb::ListMessagesResponse, Problem> {
+) -> Result<(pb::ListMessagesResponse, Extensions), Problem> {
     let found = http_caller
         .services
         .list_messages(http_caller.request(ask))
         .await?;
-    Ok(found.into_inner())
+    let (_, found, reservation) = found.into_parts();
+    Ok((found, reservation))
 }
 
 /// Which messages of a conversation are shown, and what can be done with them.
@@ -142,18 +171,21 @@ pub(super) async fn entries(
 ) -> Result<Vec<Entry>, Problem> {
     let conversation = shown.conversation;
     let id = conversation.conversation_id.as_str();
+    let through = shown.messages.through(conversation);
     let Messages {
         messages,
         separators,
         has_older,
+        has_newer,
+        reservations,
     } = shown.messages;
     let first_shown = match messages.first() {
         Some(first) if has_older && shown.after == 0 => first.message_id,
-        _ => shown.after + 1,
+        _ => shown.after.saturating_add(1),
     };
     let end = match shown.before {
-        0 => conversation.message_count + 1,
-        before => before,
+        0 => through + 1,
+        before => before.min(through + 1),
     };
     let gaps = gaps(&messages, first_shown, end);
     let answers = find_alternatives(http_caller, id, &messages, &gaps).await?;
@@ -185,24 +217,44 @@ pub(super) async fn entries(
         placed.entry(after).or_default().push(Entry::Separator {
             after,
             time: view::time(separator.created_time),
+            can_remove: http_caller.caller.may(Verb::Append),
         });
     }
-    let can = Can::of(http_caller, &messages, shown.before, shown.is_answering);
-    let mut bytes = ShownBytes::of_page();
-    // The newest messages are shown whole first.
-    for stored in messages.into_iter().rev() {
-        let number = stored.message_id;
-        let frame = MessageFrame {
-            actions: can.actions(&stored),
-            alternatives: answers.beside(number),
-        };
-        let message = view::message(stored, id, frame, &mut bytes);
-        placed
-            .entry(number)
-            .or_default()
-            .insert(0, Entry::Message(message));
+    let is_newest = shown.before == 0 && !has_newer;
+    let can = Can::of(http_caller, &messages, is_newest, shown.is_answering);
+    let text_bytes = messages.iter().map(view::shown_text_bytes).sum();
+    let is_long = cpu_pool::is_long(text_bytes, messages.len());
+    let (cpu, tenant) = (&http_caller.services.state.cpu, http_caller.caller.tenant());
+    let id = id.to_owned();
+    let show = move || {
+        let shown = show_messages(messages, &id, &can, &answers);
+        // They are held until the content is gone.
+        drop(reservations);
+        shown
+    };
+    for message in cpu.run_if(is_long, tenant, show).await? {
+        let at = placed.entry(message.id).or_default();
+        at.insert(0, Entry::Message(message));
     }
     Ok(placed.into_values().flatten().collect())
+}
+
+/// The messages as the page shows them. The newest ones are shown whole first.
+fn show_messages(
+    messages: Vec<pb::Message>,
+    id: &str,
+    can: &Can,
+    answers: &Answers,
+) -> Vec<Message> {
+    let mut bytes = ShownBytes::of_page();
+    let newest_first = messages.into_iter().rev().map(|stored| {
+        let frame = MessageFrame {
+            actions: can.actions(&stored),
+            alternatives: answers.beside(stored.message_id),
+        };
+        view::message(stored, id, frame, &mut bytes)
+    });
+    newest_first.collect()
 }
 
 /// What the caller can do with the messages of a page.
@@ -214,9 +266,16 @@ struct Can {
 }
 
 impl Can {
-    fn of(http_caller: &HttpCaller, messages: &[pb::Message], before: i64, busy: bool) -> Self {
+    fn of(
+        http_caller: &HttpCaller,
+        messages: &[pb::Message],
+        is_newest_page: bool,
+        busy: bool,
+    ) -> Self {
         let append = http_caller.caller.may(Verb::Append);
-        let newest = messages.last().filter(|_| before == 0 && append && !busy);
+        let newest = messages
+            .last()
+            .filter(|_| is_newest_page && append && !busy);
         let newest =
             newest.filter(|newest| matches!(newest.role(), pb::Role::Assistant | pb::Role::User));
         Self {
@@ -255,7 +314,7 @@ fn gaps(messages: &[pb::Message], first: i64, end: i64) -> Vec<(i64, i64)> {
 struct Answers {
     /// By the first message of the answer that stands.
     beside: HashMap<i64, (i64, i32, i32)>,
-    /// The messages of the other answers.
+    /// The messages of the other answers. In order and apart from each other once all are found.
     ranges: Vec<(i64, i64)>,
 }
 
@@ -271,11 +330,24 @@ impl Answers {
 
     /// Whether all these messages belong to other answers.
     fn covers(&self, first: i64, last: i64) -> bool {
-        (first..=last).all(|id| {
-            self.ranges
-                .iter()
-                .any(|(first, last)| (*first..=*last).contains(&id))
-        })
+        let after = self.ranges.partition_point(|(from, _)| *from <= first);
+        let before = after
+            .checked_sub(1)
+            .and_then(|index| self.ranges.get(index));
+        before.is_some_and(|(_, to)| last <= *to)
+    }
+
+    /// Joins ranges that overlap or touch.
+    fn merge_ranges(&mut self) {
+        self.ranges.sort_unstable();
+        let mut merged: Vec<(i64, i64)> = Vec::new();
+        for (first, last) in std::mem::take(&mut self.ranges) {
+            match merged.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => merged.push((first, last)),
+            }
+        }
+        self.ranges = merged;
     }
 }
 
@@ -318,6 +390,7 @@ async fn find_alternatives(
             .into_inner();
         answers.add(messages, found.alternatives);
     }
+    answers.merge_ranges();
     Ok(answers)
 }
 
@@ -372,8 +445,16 @@ async fn list_checkpoints(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct EntriesQuery {
-    /// The newest message that the page shows.
-    after: i64,
+    /// The newest message that the page shows; 0: it shows none.
+    after: String,
+}
+
+/// Parses the id of a message in a query; absent or 0: none.
+pub(super) fn parse_place(text: &str) -> Result<i64, Problem> {
+    match text {
+        "" | "0" => Ok(0),
+        text => change::parse_message_id(text),
+    }
 }
 
 /// Shows the entries after a message, for a page that is open.
@@ -382,18 +463,29 @@ pub(super) async fn show_entries(
     PathParams(id): PathParams<String>,
     QueryParams(query): QueryParams<EntriesQuery>,
 ) -> Result<Response, WebError> {
+    let after = parse_place(&query.after)?;
     let running = super::open::find_running_turn(&http_caller, &id).await?;
     let conversation = super::get_conversation(&http_caller, &id).await?;
-    let messages = read_after(&http_caller, &id, query.after).await?;
+    let messages = read_after(&http_caller, &id, after).await?;
+    let progress = Progress {
+        through: messages
+            .through(&conversation)
+            .max(after.min(conversation.message_count)),
+        has_more: messages.has_newer,
+    };
     let shown = Shown {
         conversation: &conversation,
         messages,
-        after: query.after,
+        after,
         before: 0,
         is_answering: running.is_some(),
     };
     let entries = entries(&http_caller, shown).await?;
-    let fragment = fragment(&context, conversation, String::new(), entries);
+    let fragment = Entries {
+        last: progress.through,
+        progress: Some(progress),
+        ..fragment(&context, conversation, String::new(), entries)
+    };
     page::html(StatusCode::OK, fragment.render())
 }
 
@@ -411,5 +503,44 @@ pub(super) fn fragment(
         request_id: turn::random_request_id(),
         older_url,
         entries,
+        last: conversation.message_count,
+        progress: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn withdrawn_messages_belong_to_other_answers_if_these_have_all_of_them() {
+        let mut answers = Answers {
+            ranges: vec![(9, 12), (3, 4), (5, 6), (10, 11), (20, 30)],
+            ..Answers::default()
+        };
+        answers.merge_ranges();
+        assert_eq!(answers.ranges, [(3, 6), (9, 12), (20, 30)]);
+        for (first, last, expected) in [
+            (3, 6, true),
+            (4, 5, true),
+            (12, 12, true),
+            (2, 3, false),
+            (6, 7, false),
+            (3, 12, false),
+            (1, i64::MAX, false),
+            (31, 31, false),
+        ] {
+            assert_eq!(answers.covers(first, last), expected, "{first} to {last}");
+        }
+    }
+
+    #[test]
+    fn places_are_ids_of_messages_or_nothing() {
+        for (text, expected) in [("", 0), ("0", 0), ("7", 7)] {
+            assert_eq!(parse_place(text).ok(), Some(expected));
+        }
+        for text in ["-1", "x", "9223372036854775808"] {
+            assert!(parse_place(text).is_err(), "{text}");
+        }
     }
 }

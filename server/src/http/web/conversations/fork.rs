@@ -52,6 +52,6 @@ pub(super) async fn fork(
         .fork_conversation(http_caller.request(ask))
         .await?
         .into_inner();
-    let path = paths::end(&forked.conversation_id);
+    let path = paths::conversation(&forked.conversation_id);
     Ok(page::see_other(&path, Some(NoticeCode::Forked)))
 }

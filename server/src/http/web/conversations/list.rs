@@ -6,15 +6,16 @@ use anneal_web::{
     conversations::{ConversationsPage, Filter, Row, Rows},
     layout::Place,
 };
-use axum::{http::StatusCode, response::Response};
+use axum::{extract::State, http::StatusCode, response::Response};
 use serde::Deserialize;
 
-use super::{paths, view};
+use super::{paths, turn, view};
 use crate::{
     http::{
         caller::{EndpointRpcs, HttpCaller},
         extractors::QueryParams,
         problem::Problem,
+        state::HttpState,
         web::{
             error::WebError,
             page::{self, WebCaller},
@@ -49,18 +50,21 @@ impl EndpointRpcs for ListConversations {
 
 /// Shows a page of the list. Of later pages the script gets the rows alone.
 pub(super) async fn list(
+    State(state): State<HttpState>,
     WebCaller(http_caller, context, _): WebCaller<ListConversations>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, WebError> {
-    let rows = list_rows(&http_caller, &query).await?;
+    let mut pinned = list_pinned(&http_caller, &query).await?;
+    let mut rows = list_rows(&http_caller, &query).await?;
+    rows.rows
+        .retain(|row| pinned.iter().all(|pinned| pinned.id != row.id));
+    if !query.page.is_empty() {
+        pinned.clear();
+    }
     if context.is_htmx() && !query.page.is_empty() {
         return page::html(StatusCode::OK, rows.render());
     }
-    let pinned = if query.page.is_empty() {
-        list_pinned(&http_caller, &query).await?
-    } else {
-        Vec::new()
-    };
+    let settings = state.services.state.settings.get();
     let bound = http_caller.caller.bound();
     let page = ConversationsPage {
         page: context.page("Conversations", Place::Conversations),
@@ -75,6 +79,8 @@ pub(super) async fn list(
         },
         pinned,
         rows,
+        request_id: turn::random_request_id(),
+        calls_models: settings.models.models.names().next().is_some(),
     };
     page::html(StatusCode::OK, page.render())
 }

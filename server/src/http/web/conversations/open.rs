@@ -32,7 +32,7 @@ const REFRESH_SECONDS: u32 = 2;
 #[serde(default)]
 pub(super) struct OpenQuery {
     /// Messages before this one; 0: the newest.
-    before: i64,
+    before: String,
 }
 
 /// Shows a conversation. Of earlier pages the script gets the entries alone.
@@ -42,24 +42,25 @@ pub(super) async fn open(
     PathParams(id): PathParams<String>,
     QueryParams(query): QueryParams<OpenQuery>,
 ) -> Result<Response, WebError> {
+    let before = entries::parse_place(&query.before)?;
     // Before the conversation is read: the answer of a turn that has ended by then is stored.
-    let turn = match query.before {
+    let turn = match before {
         0 => find_running_turn(&http_caller, &id).await?,
         _ => None,
     };
     let conversation = super::get_conversation(&http_caller, &id).await?;
-    let messages = entries::read_before(&http_caller, &id, query.before).await?;
+    let messages = entries::read_before(&http_caller, &id, before).await?;
     let older_url = messages.older_url(&id);
-    let expected_last = messages.last_id().max(conversation.message_count);
+    let last = messages.last_id().max(conversation.message_count);
     let shown = entries::Shown {
         conversation: &conversation,
         messages,
         after: 0,
-        before: query.before,
+        before,
         is_answering: turn.is_some(),
     };
     let entries = entries::entries(&http_caller, shown).await?;
-    if context.is_htmx() && query.before > 0 {
+    if context.is_htmx() && before > 0 {
         let fragment = entries::fragment(&context, conversation, older_url, entries);
         return page::html(StatusCode::OK, fragment.render());
     }
@@ -70,14 +71,21 @@ pub(super) async fn open(
     let mut page = context.page(title, Place::Conversations);
     page.refresh_seconds = turn.as_ref().map(|_| REFRESH_SECONDS);
     let base = paths::conversation(&id);
+    let can_append = http_caller.caller.may(Verb::Append);
     let page = ConversationPage {
         page,
         row: view::row(&conversation),
         etag: conversation.etag.clone(),
         older_url,
         entries,
-        composer: composer(&state, &http_caller, &conversation, (&base, expected_last)),
-        watch_url: format!("{base}/events"),
+        composer: composer(&state, can_append, &conversation),
+        request_id: super::turn::random_request_id(),
+        last,
+        // An earlier page does not change at its end.
+        watch_url: match before {
+            0 => format!("{base}/events"),
+            _ => String::new(),
+        },
         turn,
     };
     page::html(StatusCode::OK, page.render())
@@ -103,27 +111,23 @@ pub(super) async fn find_running_turn(
     }))
 }
 
-/// The form for the next message. None: the caller may not write, or the server calls no model.
-fn composer(
-    state: &HttpState,
-    http_caller: &HttpCaller,
-    conversation: &pb::Conversation,
-    (base, expected_last): (&str, i64),
-) -> Option<Composer> {
+/// The form for the next message, or why there is none.
+fn composer(state: &HttpState, can_append: bool, conversation: &pb::Conversation) -> Composer {
+    if !can_append {
+        return Composer::ReadOnly;
+    }
     let settings = state.services.state.settings.get();
     let models: Vec<String> = settings.models.models.names().map(str::to_owned).collect();
-    if models.is_empty() || !http_caller.caller.may(Verb::Append) {
-        return None;
+    if models.is_empty() {
+        return Composer::NoModel;
     }
-    let model = conversation
-        .policy
-        .as_ref()
-        .map(|policy| policy.model.clone());
-    Some(Composer {
-        action: format!("{base}/turn"),
-        request_id: super::turn::random_request_id(),
-        expected_last,
-        model: model.unwrap_or_default(),
+    let policy = conversation.policy.as_ref();
+    let model = policy
+        .map(|policy| policy.model.clone())
+        .unwrap_or_default();
+    Composer::Form {
+        has_default: models.contains(&model) || settings.chat.model.first().is_some(),
+        model,
         models,
-    })
+    }
 }

@@ -17,6 +17,11 @@ pub(in crate::http::web) fn end(id: &str) -> String {
     format!("{}#end", conversation(id))
 }
 
+/// The page of a conversation, at this message.
+pub(in crate::http::web) fn at(id: &str, message: i64) -> String {
+    format!("{}#m{message}", conversation(id))
+}
+
 /// A message of a conversation.
 pub(in crate::http::web) fn message(conversation_id: &str, message: i64) -> String {
     format!("{}/messages/{message}", conversation(conversation_id))

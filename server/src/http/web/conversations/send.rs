@@ -3,7 +3,7 @@
 use axum::{extract::State, response::Response};
 use serde::Deserialize;
 
-use super::{paths, turn};
+use super::turn;
 use crate::{
     http::{
         bounded_collections::BoundedPictures,
@@ -12,11 +12,7 @@ use crate::{
         extractors::PathParams,
         resumable_turns::SessionOrigin,
         state::HttpState,
-        web::{
-            error::WebError,
-            form::MessageForm,
-            page::{self, WebCaller},
-        },
+        web::{error::WebError, form::MessageForm, page::WebCaller},
     },
     reason::Reason,
 };
@@ -54,13 +50,13 @@ pub(super) async fn send(
     let names = (id.as_str(), turn::request_id(new.request_id));
     let again = (http_caller.clone(), body.clone());
     let begun = turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await;
-    match begun {
+    let notice = match begun {
         // The text was changed after a turn of this form had failed.
         Err(problem) if problem.is(Reason::RequestIdReused) => {
             let (names, (http_caller, body)) = ((id.as_str(), turn::random_request_id()), again);
-            turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await?;
+            turn::begin(&state, http_caller, names, body, SessionOrigin::Existing).await?
         }
         begun => begun?,
-    }
-    Ok(page::see_other(&paths::end(&id), None))
+    };
+    Ok(turn::show(&id, notice))
 }

@@ -4,7 +4,7 @@ use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::paths;
+use super::{paths, turn};
 use crate::{
     http::{
         caller::EndpointRpcs,
@@ -48,16 +48,19 @@ pub(super) async fn separator(
         let ask = pb::DeleteSeparatorRequest {
             conversation_id: id.clone(),
             after_message_id,
-            request_id: form.request_id,
+            request_id: turn::request_id_of(
+                &format!("delete separator {after_message_id}"),
+                &form.request_id,
+            ),
         };
         services.delete_separator(http_caller.request(ask)).await?;
-    } else {
-        let ask = pb::InsertSeparatorRequest {
-            conversation_id: id.clone(),
-            request_id: form.request_id,
-            ..pb::InsertSeparatorRequest::default()
-        };
-        services.insert_separator(http_caller.request(ask)).await?;
+        return Ok(page::see_other(&paths::at(&id, after_message_id), None));
     }
+    let ask = pb::InsertSeparatorRequest {
+        conversation_id: id.clone(),
+        request_id: turn::request_id_of("separator", &form.request_id),
+        ..pb::InsertSeparatorRequest::default()
+    };
+    services.insert_separator(http_caller.request(ask)).await?;
     Ok(page::see_other(&paths::end(&id), None))
 }

@@ -9,7 +9,7 @@ use crate::http::{
     events,
     extractors::{PathParams, QueryParams},
     sse::LAST_EVENT_ID,
-    web::{error::WebError, page::WebCaller},
+    web::{csrf, error::WebError, page::WebCaller},
 };
 use crate::verbs::Rpc;
 
@@ -35,6 +35,7 @@ pub(super) async fn watch(
     QueryParams(query): QueryParams<WatchQuery>,
     headers: HeaderMap,
 ) -> Result<Response, WebError> {
+    csrf::check_is_own_stream(&headers)?;
     let position = headers
         .get(LAST_EVENT_ID)
         .map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
