@@ -69,6 +69,6 @@ async fn a_page_in_a_frame_stays_empty() {
         let session = page.session();
         session.enter_frame(frame).await.expect("enters");
         assert_eq!(page.count("main").await, count, "frame {frame}");
-        session.enter_default_frame().await.expect("leaves");
+        session.enter_parent_frame().await.expect("leaves");
     }
 }
