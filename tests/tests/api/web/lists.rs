@@ -7,7 +7,7 @@ use anneal_testkit::{MODEL, ScriptedModel, TestApp, eventually, pb};
 use super::{attributes, field, location, open};
 
 /// Creates a conversation with this title.
-async fn titled(app: &TestApp, agent: &str, title: &str) -> String {
+async fn create_with_title(app: &TestApp, agent: &str, title: &str) -> String {
     let made = app
         .conversation_with(pb::CreateConversationRequest {
             agent_id: agent.into(),
@@ -23,9 +23,9 @@ async fn the_list_has_pages_without_end_and_filters() {
     let model = ScriptedModel::saying("Hello.").await;
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     for n in 0..60 {
-        titled(&app, "a", &format!("Note {n}")).await;
+        create_with_title(&app, "a", &format!("Note {n}")).await;
     }
-    let wanted = titled(&app, "b", "Résumé <b>& 世界</b>").await;
+    let wanted = create_with_title(&app, "b", "Résumé <b>& 世界</b>").await;
     let mut browser = app.page_client();
     let first = open(&mut browser, "/conversations").await;
     let ids = attributes(&first, "data-id");
@@ -61,8 +61,8 @@ async fn the_list_has_pages_without_end_and_filters() {
 async fn pinned_conversations_come_first_and_archived_ones_are_filtered() {
     let model = ScriptedModel::saying("Hello.").await;
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
-    let first = titled(&app, "a", "First").await;
-    let second = titled(&app, "a", "Second").await;
+    let first = create_with_title(&app, "a", "First").await;
+    let second = create_with_title(&app, "a", "Second").await;
     let mut browser = app.page_client();
     let path = format!("/conversations/{first}");
     open(&mut browser, &path).await;
@@ -88,7 +88,7 @@ async fn pinned_conversations_come_first_and_archived_ones_are_filtered() {
 async fn a_change_of_what_somebody_else_has_changed_is_refused() {
     let model = ScriptedModel::saying("Hello.").await;
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
-    let id = titled(&app, "a", "Old").await;
+    let id = create_with_title(&app, "a", "Old").await;
     let path = format!("/conversations/{id}");
     let mut browser = app.page_client();
     let page = open(&mut browser, &path).await;
@@ -182,7 +182,7 @@ async fn a_server_without_models_says_that_nobody_can_talk() {
         ..WebSettings::default()
     };
     let app = TestApp::with_page(AuthSettings::default(), web).await;
-    let id = titled(&app, "a", "Stored").await;
+    let id = create_with_title(&app, "a", "Stored").await;
     let mut browser = app.page_client();
     for path in ["/conversations".to_owned(), format!("/conversations/{id}")] {
         let page = open(&mut browser, &path).await;

@@ -39,7 +39,7 @@ async fn begin(browser: &mut PageClient, message: &str) -> String {
 }
 
 /// Waits until no turn is under way. Returns the page.
-async fn answered(browser: &mut PageClient, path: &str) -> String {
+async fn wait_for_answer(browser: &mut PageClient, path: &str) -> String {
     let mut page = String::new();
     eventually("the turn ends", async || {
         page = open(browser, path).await;
@@ -97,7 +97,7 @@ async fn a_turn_streams_and_a_page_that_is_loaded_in_the_middle_goes_on() {
     let rest = resumed.rest().await;
     assert_eq!(text_of(&rest), "two three", "{rest:?}");
     let end = rest.last().expect("done").id.clone();
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert!(page.contains("one two three"), "{page}");
     assert_eq!(attributes(&page, "data-message"), ["1", "2"]);
     let nothing = browser.request("GET", &url).header("last-event-id", &end);
@@ -111,7 +111,7 @@ async fn a_form_that_is_sent_twice_is_one_turn_and_an_old_page_is_refused() {
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     let mut browser = app.page_client();
     let path = begin(&mut browser, "Hello.").await;
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     let turn = format!("{path}/turn");
     let request_id = field(&page, &turn, "request_id")
         .expect("the form has it")
@@ -132,7 +132,7 @@ async fn a_form_that_is_sent_twice_is_one_turn_and_an_old_page_is_refused() {
             format!("{path}#end")
         );
     }
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert_eq!(attributes(&page, "data-message"), ["1", "2", "3", "4"]);
     assert!(page.contains("Line one\nand two"), "{page}");
     let other = Uuid::new_v4().to_string();
@@ -170,7 +170,7 @@ async fn an_answer_is_stopped_and_what_had_come_stays() {
         .post(&stop, &[("request_id", &request_id), ("keep", "true")])
         .await;
     assert_eq!(location(&stopped), format!("{path}#end"));
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert!(page.contains("one") && !page.contains("two"), "{page}");
     assert!(page.contains(">stopped<"), "{page}");
 }
@@ -181,7 +181,7 @@ async fn answers_are_made_anew_and_chosen_and_questions_are_edited() {
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     let mut browser = app.page_client();
     let path = begin(&mut browser, "Hello?").await;
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert_eq!(
         page.matches("/regenerate\"").count(),
         1,
@@ -192,7 +192,7 @@ async fn answers_are_made_anew_and_chosen_and_questions_are_edited() {
             .post(&format!("{path}/messages/2/regenerate"), &[])
             .await,
     );
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert_eq!(attributes(&page, "data-message"), ["1", "3"]);
     assert!(
         page.contains("Answer 2.") && page.contains("2 of 2"),
@@ -215,7 +215,7 @@ async fn answers_are_made_anew_and_chosen_and_questions_are_edited() {
             .post(&format!("{path}/messages/1/edit"), &edit)
             .await,
     );
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     for text in ["Hello, you?", "Answer 3.", ">edited<"] {
         assert!(page.contains(text), "{text}: {page}");
     }
@@ -289,12 +289,12 @@ async fn a_question_whose_model_fails_stays_and_is_answered_later() {
     assert_eq!(page_path(&sent), path, "the question is stored");
     let told = open(&mut browser, &format!("{path}?notice=not-answered")).await;
     assert!(told.contains("the model has not answered"), "{told}");
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert_eq!(attributes(&page, "data-message"), ["1"]);
     let again = format!("{path}/messages/1/regenerate");
     assert!(page.contains(&again), "{page}");
     location(&browser.post(&again, &[]).await);
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     assert!(page.contains("At last."), "{page}");
 }
 
@@ -304,7 +304,7 @@ async fn a_second_window_learns_of_what_the_first_one_does() {
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     let mut browser = app.page_client();
     let path = begin(&mut browser, "Hello?").await;
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     let url = attributes(&page, "data-watch")[0].to_owned();
     let mut watch = events(&browser, &url).await;
     let started = watch.next().await.expect("begins");
@@ -351,7 +351,7 @@ async fn a_stream_begins_no_answer_and_is_for_our_own_pages() {
     open(&mut browser, &path).await;
     let fields = [("message", "Anybody?"), ("request_id", "r1")];
     location(&browser.post(&format!("{path}/turn"), &fields).await);
-    answered(&mut browser, &path).await;
+    wait_for_answer(&mut browser, &path).await;
     let asked = model.requests().len();
     for request in ["r1", "never-sent"] {
         let url = format!("{path}/turns/{request}/events");
@@ -377,7 +377,7 @@ async fn what_was_not_seen_is_not_answered_anew() {
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     let mut browser = app.page_client();
     let path = begin(&mut browser, "Hello?").await;
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     let regenerate = format!("{path}/messages/2/regenerate");
     let edit = format!("{path}/messages/1/edit");
     for form in [&regenerate, &edit] {
@@ -387,7 +387,7 @@ async fn what_was_not_seen_is_not_answered_anew() {
         .post(&format!("{path}/turn"), &[("message", "And now?")])
         .await;
     location(&sent);
-    answered(&mut browser, &path).await;
+    wait_for_answer(&mut browser, &path).await;
     let asked = model.requests().len();
     let seen = [("expected_last", "2"), ("message", "Changed")];
     for form in [&regenerate, &edit] {
@@ -413,7 +413,7 @@ async fn a_conversation_goes_back_and_begins_anew_by_controls_of_its_page() {
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     let mut browser = app.page_client();
     let path = begin(&mut browser, "Hello?").await;
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     let rewind = format!("{path}/rewind");
     assert_eq!(field(&page, &rewind, "message_id"), Some("1"), "{page}");
     let back = [("message_id", "1"), ("expected_last", "2")];
@@ -437,11 +437,11 @@ async fn a_picture_is_sent_with_a_message() {
     let app = TestApp::with_open_page_and_scripted_model(&model).await;
     let mut browser = app.page_client();
     let path = begin(&mut browser, "Hello?").await;
-    answered(&mut browser, &path).await;
+    wait_for_answer(&mut browser, &path).await;
     let picture = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
     let fields = [("message", "What is this?"), ("images", picture)];
     location(&browser.post(&format!("{path}/turn"), &fields).await);
-    let page = answered(&mut browser, &path).await;
+    let page = wait_for_answer(&mut browser, &path).await;
     let shown = format!("src=\"{path}/messages/3/media/0?v=1\"");
     assert!(page.contains(&shown), "{page}");
 }

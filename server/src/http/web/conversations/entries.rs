@@ -50,7 +50,7 @@ const MAX_QUESTIONS: usize = 8;
 /// Messages that stand, oldest first, and the separators among them.
 #[derive(Default)]
 pub(super) struct Messages {
-    messages: Vec<pb::Message>,
+    stored: Vec<pb::Message>,
     separators: Vec<pb::Separator>,
     /// Whether there are messages before these.
     has_older: bool,
@@ -63,7 +63,7 @@ pub(super) struct Messages {
 impl Messages {
     /// The id of the newest of the messages; 0: there are none.
     pub(super) fn last_id(&self) -> i64 {
-        self.messages.last().map_or(0, |last| last.message_id)
+        self.stored.last().map_or(0, |last| last.message_id)
     }
 
     /// The last message that was read, or is known to be withdrawn.
@@ -76,14 +76,14 @@ impl Messages {
     }
 
     fn add(&mut self, found: pb::ListMessagesResponse, reservation: Extensions) {
-        self.messages.extend(found.messages);
+        self.stored.extend(found.messages);
         self.separators.extend(found.separators);
         self.reservations.push(reservation);
     }
 
     /// The address of the page before this one; empty: there is none.
     pub(super) fn older_url(&self, id: &str) -> String {
-        match self.messages.first() {
+        match self.stored.first() {
             Some(first) if self.has_older => {
                 format!("{}?before={}", paths::conversation(id), first.message_id)
             }
@@ -112,12 +112,12 @@ pub(super) async fn read_before(
         let (mut found, reservation) = list_messages(http_caller, ask).await?;
         page_token = std::mem::take(&mut found.next_page_token);
         read.add(found, reservation);
-        if page_token.is_empty() || read.messages.len() >= LEAST_MESSAGES {
+        if page_token.is_empty() || read.stored.len() >= LEAST_MESSAGES {
             break;
         }
     }
     read.has_older = !page_token.is_empty();
-    read.messages.reverse();
+    read.stored.reverse();
     Ok(read)
 }
 
@@ -173,7 +173,7 @@ pub(super) async fn entries(
     let id = conversation.conversation_id.as_str();
     let through = shown.messages.through(conversation);
     let Messages {
-        messages,
+        stored: messages,
         separators,
         has_older,
         has_newer,
@@ -464,7 +464,7 @@ pub(super) async fn show_entries(
     QueryParams(query): QueryParams<EntriesQuery>,
 ) -> Result<Response, WebError> {
     let after = parse_place(&query.after)?;
-    let running = super::open::find_running_turn(&http_caller, &id).await?;
+    let running = turn::find_running(&http_caller, &id).await?;
     let conversation = super::get_conversation(&http_caller, &id).await?;
     let messages = read_after(&http_caller, &id, after).await?;
     let progress = Progress {

@@ -54,7 +54,7 @@ pub(super) async fn list(
     WebCaller(http_caller, context, _): WebCaller<ListConversations>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, WebError> {
-    let mut pinned = list_pinned(&http_caller, &query).await?;
+    let mut pinned = list_pinned_rows(&http_caller, &query).await?;
     let mut rows = list_rows(&http_caller, &query).await?;
     rows.rows
         .retain(|row| pinned.iter().all(|pinned| pinned.id != row.id));
@@ -116,7 +116,10 @@ async fn list_rows(http_caller: &HttpCaller, query: &ListQuery) -> Result<Rows, 
 }
 
 /// The pinned conversations, which stand before the list.
-async fn list_pinned(http_caller: &HttpCaller, query: &ListQuery) -> Result<Vec<Row>, Problem> {
+async fn list_pinned_rows(
+    http_caller: &HttpCaller,
+    query: &ListQuery,
+) -> Result<Vec<Row>, Problem> {
     let ask = pb::ListConversationsRequest {
         pinned_only: true,
         ..filtered(query)?

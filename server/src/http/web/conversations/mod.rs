@@ -3,7 +3,7 @@
 //!
 //! - `list`, `create`: the list, and a new conversation
 //! - `open`, `entries`: a conversation, and what it shows of its messages
-//! - `send`, `answer_anew`, `stop`: turns; `turn`: begins a turn, and finds its request again
+//! - `send`, `answer_anew`, `stop`: turns; `turn`: begins a turn, and finds the one that runs
 //! - `turn_events`, `watch`: server-sent events of a turn, and of a conversation
 //! - `update`, `delete`, `fork`, `change`, `separator`: changes
 //! - `message`, `media`: a long message piece by piece, and its pictures

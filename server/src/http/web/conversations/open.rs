@@ -1,26 +1,21 @@
 //! GET /conversations/{id}: a conversation to read, and to go on talking in.
 
 use anneal_core::caller::Verb;
-use anneal_proto::{convert::parse, v1 as pb};
+use anneal_proto::v1 as pb;
 use anneal_web::{
-    conversation::{Composer, ConversationPage, RunningTurn},
+    conversation::{Composer, ConversationPage},
     layout::Place,
 };
 use axum::{extract::State, http::StatusCode, response::Response};
 use serde::Deserialize;
 
-use super::{OpenConversation, entries, paths, view};
-use crate::{
-    failure::Failure,
-    http::{
-        caller::HttpCaller,
-        extractors::{PathParams, QueryParams},
-        problem::Problem,
-        state::HttpState,
-        web::{
-            error::WebError,
-            page::{self, WebCaller},
-        },
+use super::{OpenConversation, entries, paths, turn, view};
+use crate::http::{
+    extractors::{PathParams, QueryParams},
+    state::HttpState,
+    web::{
+        error::WebError,
+        page::{self, WebCaller},
     },
 };
 
@@ -44,8 +39,8 @@ pub(super) async fn open(
 ) -> Result<Response, WebError> {
     let before = entries::parse_place(&query.before)?;
     // Before the conversation is read: the answer of a turn that has ended by then is stored.
-    let turn = match before {
-        0 => find_running_turn(&http_caller, &id).await?,
+    let running = match before {
+        0 => turn::find_running(&http_caller, &id).await?,
         _ => None,
     };
     let conversation = super::get_conversation(&http_caller, &id).await?;
@@ -57,7 +52,7 @@ pub(super) async fn open(
         messages,
         after: 0,
         before,
-        is_answering: turn.is_some(),
+        is_answering: running.is_some(),
     };
     let entries = entries::entries(&http_caller, shown).await?;
     if context.is_htmx() && before > 0 {
@@ -69,7 +64,7 @@ pub(super) async fn open(
         title => title,
     };
     let mut page = context.page(title, Place::Conversations);
-    page.refresh_seconds = turn.as_ref().map(|_| REFRESH_SECONDS);
+    page.refresh_seconds = running.as_ref().map(|_| REFRESH_SECONDS);
     let base = paths::conversation(&id);
     let can_append = http_caller.caller.may(Verb::Append);
     let page = ConversationPage {
@@ -79,36 +74,16 @@ pub(super) async fn open(
         older_url,
         entries,
         composer: composer(&state, can_append, &conversation),
-        request_id: super::turn::random_request_id(),
+        request_id: turn::random_request_id(),
         last,
         // An earlier page does not change at its end.
         watch_url: match before {
             0 => format!("{base}/events"),
             _ => String::new(),
         },
-        turn,
+        turn: running,
     };
     page::html(StatusCode::OK, page.render())
-}
-
-/// The turn that is under way in a conversation, on whichever server it runs. None: there is none,
-/// or its question is not stored yet.
-pub(super) async fn find_running_turn(
-    http_caller: &HttpCaller,
-    id: &str,
-) -> Result<Option<RunningTurn>, Problem> {
-    let session = parse::conversation_id(id)?;
-    let store = &http_caller.services.state.store;
-    let found = store
-        .find_turn_under_way(http_caller.caller, session)
-        .await
-        .map_err(Failure::from)?;
-    let found = found.filter(|turn| turn.question.is_some());
-    Ok(found.map(|turn| RunningTurn {
-        events_url: paths::turn_events(id, &turn.request_id),
-        stop_url: format!("{}/stop", paths::conversation(id)),
-        request_id: turn.request_id,
-    }))
 }
 
 /// The form for the next message, or why there is none.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anneal_proto::convert::parse;
+use anneal_web::conversation::RunningTurn;
 use axum::response::Response;
 
 use super::paths;
@@ -59,6 +60,26 @@ pub(super) async fn begin(
     };
     let failure = tokio::time::timeout(FAILURE_WAIT, failure).await;
     Ok(failure.unwrap_or(None))
+}
+
+/// The turn that is under way in a conversation, on whichever server it runs. None: there is none,
+/// or its question is not stored yet.
+pub(super) async fn find_running(
+    http_caller: &HttpCaller,
+    id: &str,
+) -> Result<Option<RunningTurn>, Problem> {
+    let session = parse::conversation_id(id)?;
+    let store = &http_caller.services.state.store;
+    let found = store
+        .find_turn_under_way(http_caller.caller, session)
+        .await
+        .map_err(Failure::from)?;
+    let found = found.filter(|turn| turn.question.is_some());
+    Ok(found.map(|turn| RunningTurn {
+        events_url: paths::turn_events(id, &turn.request_id),
+        stop_url: format!("{}/stop", paths::conversation(id)),
+        request_id: turn.request_id,
+    }))
 }
 
 /// The answer to a form that has begun a turn: the page of its conversation. A notice stands at the
