@@ -100,8 +100,8 @@ impl<'a> Whose<'a> {
             Some(Bound::Agent(agent)) => (None, Some(agent.as_str())),
             None => (None, None),
         };
-        let user = narrow(filter.user_id.as_deref(), bound_user)?;
-        let agent = narrow(filter.agent_id.as_deref(), bound_agent)?;
+        let user = narrow(filter.user_id.as_deref(), bound_user).ok()?;
+        let agent = narrow(filter.agent_id.as_deref(), bound_agent).ok()?;
         Some(match (user, agent) {
             (None, None) => Self::Tenant,
             (Some(user), None) => Self::User(user),
@@ -111,11 +111,17 @@ impl<'a> Whose<'a> {
     }
 }
 
-/// The id that both the filter and the binding allow, of which None allows any. None: they differ.
-fn narrow<'a>(filter: Option<&'a str>, bound: Option<&'a str>) -> Option<Option<&'a str>> {
+/// The filter and the binding name different ids, so that nothing can be listed.
+struct Contradiction;
+
+/// The id that both the filter and the binding allow; None: any.
+fn narrow<'a>(
+    filter: Option<&'a str>,
+    bound: Option<&'a str>,
+) -> Result<Option<&'a str>, Contradiction> {
     match (filter, bound) {
-        (Some(filter), Some(bound)) => (filter == bound).then_some(Some(bound)),
-        (filter, bound) => Some(filter.or(bound)),
+        (Some(filter), Some(bound)) if filter != bound => Err(Contradiction),
+        (filter, bound) => Ok(filter.or(bound)),
     }
 }
 

@@ -224,8 +224,8 @@ async fn read_statistics(db: &mut PgConnection, index: &str) -> (i64, i64, i64) 
 #[derive(Clone, Copy)]
 struct Scans {
     index: &'static str,
-    /// Scans of each call.
-    scans: i64,
+    /// Scans that each call makes.
+    per_call: i64,
     /// Most entries that each scan reads.
     rows: i64,
 }
@@ -234,7 +234,7 @@ struct Scans {
 const fn page_of(index: &'static str) -> Scans {
     Scans {
         index,
-        scans: 2,
+        per_call: 2,
         rows: MAX_ROWS,
     }
 }
@@ -245,7 +245,11 @@ async fn assert_reads(
     (caller, ask): (&Caller, pb::ListConversationsRequest),
     (expected, count): (Scans, usize),
 ) {
-    let Scans { index, scans, rows } = expected;
+    let Scans {
+        index,
+        per_call,
+        rows,
+    } = expected;
     let mut db = app.db().await;
     let before = read_statistics(&mut db, index).await;
     for _ in 0..CALLS {
@@ -263,7 +267,7 @@ async fn assert_reads(
             conversation_id: uuid::Uuid::nil().to_string(),
         };
         assert!(caller.clone().get_conversation(ask).await.is_err());
-        read_statistics(&mut db, index).await.0 >= before.0 + scans * CALLS
+        read_statistics(&mut db, index).await.0 >= before.0 + per_call * CALLS
     })
     .await;
     let after = read_statistics(&mut db, index).await;
@@ -271,10 +275,10 @@ async fn assert_reads(
     println!("{ask:?}: {scanned} scans of {index}, {read} entries for {CALLS} pages of {PAGE}");
     assert_eq!(
         (scanned, after.2),
-        (scans * CALLS, before.2),
+        (per_call * CALLS, before.2),
         "{ask:?}: index scans, no sequential scan"
     );
-    assert!(read <= scans * CALLS * rows, "{ask:?}: {read} entries");
+    assert!(read <= per_call * CALLS * rows, "{ask:?}: {read} entries");
 }
 
 type Caller = ConversationServiceClient<AuthorizedChannel>;
@@ -331,7 +335,7 @@ async fn lists_of_bound_callers_read_no_more_than_the_page() {
         for index in [of_user.index, of_agent.index, of_both.index] {
             let nothing = Scans {
                 index,
-                scans: 0,
+                per_call: 0,
                 rows: 0,
             };
             assert_reads(&app, (caller, foreign.clone()), (nothing, 0)).await;
@@ -357,14 +361,14 @@ async fn what_a_list_looks_for_without_an_index_it_looks_for_among_ten_thousand(
     ] {
         let once = Scans {
             index,
-            scans: 1,
+            per_call: 1,
             rows: SCAN,
         };
         assert_reads(&app, (caller, pinned.clone()), (once, 0)).await;
         // One scan finds where the page ends, the other one reads it.
         let twice = Scans {
             index,
-            scans: 2,
+            per_call: 2,
             rows: SCAN + 2 * LAG,
         };
         assert_reads(&app, (caller, titled.clone()), (twice, 0)).await;

@@ -15,7 +15,7 @@ pub(super) struct Command {
 
 impl Command {
     /// Calls a method of the DevTools protocol.
-    pub(super) fn devtools(method: &str, parameters: Value) -> Self {
+    pub(super) fn devtools(method: &str, parameters: &Value) -> Self {
         Self {
             path: "goog/cdp/execute",
             body: json!({ "cmd": method, "params": parameters }),

@@ -79,7 +79,7 @@ impl BrowserPage {
 
     /// Calls a method of Chromium's DevTools protocol.
     pub async fn devtools(&self, method: &str, parameters: Value) -> Value {
-        let command = Command::devtools(method, parameters);
+        let command = Command::devtools(method, &parameters);
         let answer = self.session().issue_cmd(command).await;
         answer.unwrap_or_else(|error| panic!("{method} fails: {error}"))
     }

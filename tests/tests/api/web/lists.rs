@@ -208,7 +208,7 @@ async fn a_refused_form_leads_back_to_its_conversation_and_through_the_sign_in()
     assert_eq!(refused.status, 400, "{refused:?}");
     let back = format!("href=\"{path}\"");
     assert!(refused.body.contains(&back), "{refused:?}");
-    browser.cookie = None;
+    browser.cookies.clear();
     let sent = browser.post(&turn, &[("message", "Too late")]).await;
     let next = format!("/sign-in?next={}", path.replace('/', "%2F"));
     assert_eq!(location(&sent), next);

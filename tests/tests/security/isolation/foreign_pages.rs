@@ -103,10 +103,10 @@ async fn a_bound_key_has_its_own_conversations_on_the_page_and_no_others() {
             "{kind:?}: {opened:?}"
         );
         let form = [("message", "And this?"), ("request_id", "r1")];
-        let asked = browser
+        let answer = browser
             .post(&format!("/conversations/{own}/turn"), &form)
             .await;
-        assert_eq!(asked.status, 303, "{kind:?}: {asked:?}");
+        assert_eq!(answer.status, 303, "{kind:?}: {answer:?}");
         let made = browser
             .post("/conversations", &[("agent", ""), ("request_id", "r2")])
             .await;

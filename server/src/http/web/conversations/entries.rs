@@ -49,7 +49,7 @@ const MAX_QUESTIONS: usize = 8;
 
 /// Messages that stand, oldest first, and the separators among them.
 #[derive(Default)]
-pub(super) struct Messages {
+pub(super) struct Standing {
     stored: Vec<pb::Message>,
     separators: Vec<pb::Separator>,
     /// Whether there are messages before these.
@@ -60,7 +60,7 @@ pub(super) struct Messages {
     reservations: Vec<Extensions>,
 }
 
-impl Messages {
+impl Standing {
     /// The id of the newest of the messages; 0: there are none.
     pub(super) fn last_id(&self) -> i64 {
         self.stored.last().map_or(0, |last| last.message_id)
@@ -97,8 +97,8 @@ pub(super) async fn read_before(
     http_caller: &HttpCaller,
     id: &str,
     before: i64,
-) -> Result<Messages, Problem> {
-    let mut read = Messages::default();
+) -> Result<Standing, Problem> {
+    let mut read = Standing::default();
     let mut page_token = String::new();
     for _ in 0..MAX_READS {
         let ask = pb::ListMessagesRequest {
@@ -122,7 +122,7 @@ pub(super) async fn read_before(
 }
 
 /// Reads the messages after this one, at most one page of them.
-async fn read_after(http_caller: &HttpCaller, id: &str, after: i64) -> Result<Messages, Problem> {
+async fn read_after(http_caller: &HttpCaller, id: &str, after: i64) -> Result<Standing, Problem> {
     let ask = pb::ListMessagesRequest {
         conversation_id: id.to_owned(),
         page_size: PAGE_SIZE,
@@ -130,10 +130,10 @@ async fn read_after(http_caller: &HttpCaller, id: &str, after: i64) -> Result<Me
         ..pb::ListMessagesRequest::default()
     };
     let (found, reservation) = list_messages(http_caller, ask).await?;
-    let mut read = Messages {
+    let mut read = Standing {
         has_older: after > 0,
         has_newer: !found.next_page_token.is_empty(),
-        ..Messages::default()
+        ..Standing::default()
     };
     read.add(found, reservation);
     Ok(read)
@@ -155,7 +155,7 @@ async fn list_messages(
 /// Which messages of a conversation are shown, and what can be done with them.
 pub(super) struct Shown<'c> {
     pub(super) conversation: &'c pb::Conversation,
-    pub(super) messages: Messages,
+    pub(super) messages: Standing,
     /// The messages after this one are shown; the earlier ones are on other pages.
     pub(super) after: i64,
     /// The messages before this one are shown; 0: up to the newest.
@@ -172,7 +172,7 @@ pub(super) async fn entries(
     let conversation = shown.conversation;
     let id = conversation.conversation_id.as_str();
     let through = shown.messages.through(conversation);
-    let Messages {
+    let Standing {
         stored: messages,
         separators,
         has_older,
