@@ -319,6 +319,11 @@ fn window() -> WindowBar {
         x,
         width,
     };
+    let mark = |name: &str, at, x| Threshold {
+        name: name.to_owned(),
+        at,
+        x,
+    };
     WindowBar {
         segments: vec![
             segment("System prompt", "system", 3_100, 0, 0.0, 14.8),
@@ -329,16 +334,8 @@ fn window() -> WindowBar {
         built: None,
         window: 200_000,
         thresholds: vec![
-            Threshold {
-                name: "checkpoint (messages ≥ 80\u{202f}000)".to_owned(),
-                at: 92_500,
-                x: 440.5,
-            },
-            Threshold {
-                name: "model's window".to_owned(),
-                at: 200_000,
-                x: 952.4,
-            },
+            mark("checkpoint (tail ≥ 80\u{202f}000)", 92_500, 440.5),
+            mark("model's window", 200_000, 952.4),
         ],
         tail_messages: 212,
         max_messages: 400,
@@ -351,12 +348,7 @@ fn window() -> WindowBar {
 fn strip() -> Strip {
     let states = [
         ("checkpoint", "in the checkpoint's summary", 1, 688),
-        (
-            "summary",
-            "large and cool: its summary stands for it",
-            689,
-            720,
-        ),
+        ("summary", "large and cool", 689, 720),
         ("original", "not large", 721, 760),
         ("clipped", "the budget required it", 761, 761),
         ("withdrawn", "withdrawn", 762, 765),
@@ -366,11 +358,8 @@ fn strip() -> Strip {
     ];
     let mut x = 0.0;
     let runs = states.into_iter().map(|(state, reason, first, last)| {
-        let width = if last - first > 200 {
-            400.0
-        } else {
-            600.0 / 7.0
-        };
+        let is_long = last - first > 200;
+        let width = if is_long { 400.0 } else { 600.0 / 7.0 };
         x += width;
         Run {
             first,
@@ -383,7 +372,7 @@ fn strip() -> Strip {
             x: x - width,
             width,
             url: format!("/conversations/1/xray/messages/{first}"),
-            has_strip: last - first > 200,
+            has_strip: is_long,
         }
     });
     Strip {
@@ -474,11 +463,9 @@ fn xray() -> XrayPage {
         repairs: vec!["Message 766: a tool result without a call was left out".to_owned()],
         eras_url: "/eras.html".to_owned(),
         timeline: Timeline {
-            marks: vec![
-                mark(210, true, false),
-                mark(455, true, true),
-                mark(688, true, false),
-            ],
+            marks: [(210, false), (455, true), (688, false)]
+                .map(|(last, void)| mark(last, true, void))
+                .into(),
             earlier_url: "/x".to_owned(),
         },
         usage: usage(),
@@ -506,29 +493,10 @@ fn original() -> Original {
         ("  --> src/parser.rs:88:17", true),
         ("   |     expected `&str`, found `String`", false),
     ];
+    let mut message = message(700, Role::Tool, vec![Part::Text("…".to_owned())]);
+    message.cut = true;
     Original {
-        message: Message {
-            id: 700,
-            role: Role::Tool,
-            parts: vec![Part::Text("…".to_owned())],
-            time: time(),
-            turn: 41,
-            tokens: Tokens {
-                value: 11_400,
-                estimated: false,
-            },
-            version: 1,
-            stopped: false,
-            text_bytes: 41_000,
-            cut: true,
-            alternatives: None,
-            actions: Actions {
-                edit: false,
-                regenerate: false,
-                fork: false,
-                withdraw: false,
-            },
-        },
+        message,
         summary: Some(Provenance {
             kind: "extracted".to_owned(),
             model: "extractive-2".to_owned(),
@@ -603,28 +571,30 @@ fn what_if() -> WhatIfPage {
 }
 
 fn controls() -> Vec<Control> {
-    let control = |name, value: &str, placeholder: &str| Control {
+    let controls = [
+        ("profile", "agents", "default"),
+        ("model", "", ""),
+        ("token_threshold", "100", "where it costs least"),
+        ("max_message_count", "", "0"),
+        ("keep_recent", "20000 tokens", "5 turns"),
+        ("large_message_threshold", "", "1000"),
+        ("hot_zone_radius", "", "5"),
+        ("hot_zone_calls", "", "10"),
+        ("cooling", "stepped", "strict"),
+        ("reset", "", ""),
+        ("budget", "", "no limit"),
+        ("format", "anthropic", ""),
+    ];
+    let error = |name| match name {
+        "token_threshold" => "must be at least 30000",
+        _ => "",
+    };
+    let made = controls.map(|(name, value, placeholder)| Control {
         name,
         label: label(name),
         value: value.to_owned(),
         placeholder: placeholder.to_owned(),
-        error: String::new(),
-    };
-    vec![
-        control("profile", "agents", "default"),
-        control("model", "", ""),
-        Control {
-            error: "must be at least 30000".to_owned(),
-            ..control("token_threshold", "100", "where it costs least")
-        },
-        control("max_message_count", "", "0"),
-        control("keep_recent", "20000 tokens", "20000 tokens"),
-        control("large_message_threshold", "", "1000"),
-        control("hot_zone_radius", "", "5"),
-        control("hot_zone_calls", "", "10"),
-        control("cooling", "stepped", "stepped"),
-        control("reset", "", ""),
-        control("budget", "", "no limit"),
-        control("format", "anthropic", ""),
-    ]
+        error: error(name).to_owned(),
+    });
+    made.into()
 }

@@ -112,8 +112,9 @@ const CRATES: &[CrateLayers] = &[
         "web",
         &[
             // pages
-            "conversation conversations error operations sign_in what_if",
+            "conversation error operations sign_in what_if",
             "xray",
+            "conversations",
             // what pages consist of
             "costs message",
             "layout",

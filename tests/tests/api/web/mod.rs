@@ -3,14 +3,17 @@
 //! - `lists`: the list of conversations: filters, pages, and what is changed from there
 //! - `talking`: turns that are begun by a form and read as events; messages that are changed
 //! - `reading`: what a conversation shows: roles, long messages, pictures, other answers
-//! - `figures`: the X-ray and what-if show what the RPCs answer
+//! - `figures`, `what_if`: the X-ray and what-if show what the RPCs answer. `drawn`: reads figures
+//!   from HTML
 //! - `rows`: the row of docs/rows.md
 
+mod drawn;
 mod figures;
 mod lists;
 mod reading;
 mod rows;
 mod talking;
+mod what_if;
 
 use anneal_testkit::{PageAnswer, PageClient};
 

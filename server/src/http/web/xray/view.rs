@@ -30,7 +30,7 @@ pub(super) fn window(
         .sum();
     let threshold = number(usage.token_threshold);
     let mut marks = vec![(
-        format!("checkpoint (messages ≥ {threshold})"),
+        format!("checkpoint (tail ≥ {threshold})"),
         before_tail.saturating_add(usage.token_threshold),
     )];
     if let Some(budget) = budget {
