@@ -1,7 +1,7 @@
 //! Hostile texts as titles, names, messages, tools and errors: no page runs any of them, loads
 //! anything for them, or hides them.
 
-use anneal_testkit::{Browser, Look, TestApp, assistant, message, pb, result, user};
+use anneal_testkit::{Browser, Look, TestApp, assistant, eventually, message, pb, result, user};
 
 use crate::pages::{kill_job, paths, start_open_app};
 
@@ -81,6 +81,14 @@ async fn hostile_texts_run_nothing_load_nothing_and_are_shown_as_they_are() {
 
     // Nothing is lost either: a person who reads the messages sees each text.
     page.visit(&format!("/conversations/{conversation}")).await;
+    while page.count("p.more > a").await > 0 {
+        let before = page.count("[data-message]").await;
+        page.click("p.more > a").await;
+        eventually("earlier messages are shown", async || {
+            page.count("[data-message]").await > before
+        })
+        .await;
+    }
     let shown = page
         .run("return document.querySelector('main').textContent")
         .await;

@@ -202,9 +202,21 @@ impl BrowserPage {
         element.attr(name).await.expect("an element has attributes")
     }
 
-    /// Clicks the selector's first element, which ChromeDriver scrolls into the window.
+    /// Scrolls to the selector's first element and clicks it.
     pub async fn click(&self, css: &str) {
-        self.act(css, async |element| element.click().await).await;
+        self.act(css, async |element| {
+            self.scroll_to(element).await?;
+            element.click().await
+        })
+        .await;
+    }
+
+    /// Scrolls until the element is in the middle, where no bar covers it.
+    async fn scroll_to(&self, element: &Element) -> Result<(), CmdError> {
+        let script = "arguments[0].scrollIntoView({block: 'center'})";
+        let argument = serde_json::to_value(element).expect("an element has an id");
+        self.session().execute(script, vec![argument]).await?;
+        Ok(())
     }
 
     /// Replaces what stands in a field, as a person types.

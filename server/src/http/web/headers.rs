@@ -31,8 +31,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
-/// Adds the headers. A route may have set a stricter policy. Only what is public may be kept by
-/// caches: streams come with a weaker word than `no-store`.
+/// Adds the headers. A route may have set a stricter policy. Nothing is kept by caches unless the
+/// route says for whom: streams come with a weaker word than `no-store`.
 pub(super) fn protect(response: &mut Response) {
     let headers: &mut HeaderMap = response.headers_mut();
     for (name, value) in HEADERS {
@@ -42,7 +42,12 @@ pub(super) fn protect(response: &mut Response) {
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     let kept = headers.get(header::CACHE_CONTROL);
-    if !kept.is_some_and(|kept| kept.as_bytes().starts_with(b"public")) {
+    let is_kept = kept.is_some_and(|kept| {
+        [&b"public"[..], b"private"]
+            .iter()
+            .any(|word| kept.as_bytes().starts_with(word))
+    });
+    if !is_kept {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }

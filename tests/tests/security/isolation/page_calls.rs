@@ -31,7 +31,7 @@ const fn post(route: &'static str, fields: &'static str) -> PageCall {
 }
 
 /// All calls that name a conversation. The one that deletes it comes last.
-pub(crate) const CALLS: [PageCall; 31] = [
+pub(crate) const CALLS: [PageCall; 32] = [
     get("/conversations/{id}"),
     get("/conversations/{id}/entries"),
     get("/conversations/{id}/events"),
@@ -43,6 +43,7 @@ pub(crate) const CALLS: [PageCall; 31] = [
     get("/conversations/{id}/xray/strip"),
     get("/conversations/{id}/xray/eras"),
     get("/conversations/{id}/xray/messages/{mid}"),
+    get("/conversations/{id}/xray/checkpoints"),
     get("/conversations/{id}/xray/checkpoints/{last}"),
     get("/conversations/{id}/xray/at/{n}"),
     get("/conversations/{id}/what-if"),

@@ -116,6 +116,7 @@ async fn a_key_signs_in_and_its_cookie_is_for_the_page_alone() {
         .await;
     assert_refused(listed, Code::Unauthenticated, "UNAUTHENTICATED", "");
     // The page does not take a session for a key.
+    browser.get("/sign-in").await;
     let again = browser.post("/sign-in", &[("credential", &session)]).await;
     assert_eq!(again.status, 401, "{again:?}");
 }
