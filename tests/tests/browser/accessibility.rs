@@ -105,8 +105,12 @@ async fn the_keyboard_reaches_every_control_of_every_page() {
 async fn assert_fits(page: &BrowserPage, path: &str) {
     let surplus = "return document.documentElement.scrollWidth - innerWidth";
     let surplus = page.run(surplus).await;
+    let beyond = "return [...document.querySelectorAll('body *')]
+        .filter(element => element.getBoundingClientRect().right > innerWidth + 1)
+        .map(element => element.outerHTML.slice(0, 100)).slice(0, 20)";
     assert!(
         surplus.as_i64().is_some_and(|surplus| surplus <= 0),
-        "{path} is {surplus} pixels too wide"
+        "{path} is {surplus} pixels too wide: {:#}",
+        page.run(beyond).await
     );
 }
