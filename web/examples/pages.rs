@@ -68,7 +68,7 @@ fn page(title: &str, place: Place) -> Page {
         },
         place,
         notice: None,
-        refresh_seconds: None,
+        refresh: None,
     }
 }
 

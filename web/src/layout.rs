@@ -63,6 +63,15 @@ pub struct Page {
     pub place: Place,
     /// The outcome of the last request.
     pub notice: Option<Notice>,
-    /// A browser without JavaScript loads the page again after these seconds.
-    pub refresh_seconds: Option<u32>,
+    /// How a browser without JavaScript loads the page again. None: it does not.
+    pub refresh: Option<Refresh>,
+}
+
+/// When and where a page is loaded again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refresh {
+    /// Seconds after which it is loaded.
+    pub seconds: u32,
+    /// Its path, without a fragment: browsers do not load an address again that has one.
+    pub path: String,
 }

@@ -5,7 +5,7 @@ use anneal_web::{
     conversations::{ConversationsPage, Count, DeletePage, Filter, Row, Rows},
     error::{ErrorFragment, ErrorPage},
     format::{Time, Tokens},
-    layout::{Can, Notice, NoticeKind, Page, Place},
+    layout::{Can, Notice, NoticeKind, Page, Place, Refresh},
     markdown::{MarkdownLimits, to_html},
     message::{Actions, Alternatives, Media, Message, MessagePiece, Part, Role},
     sign_in::SignInPage,
@@ -38,7 +38,10 @@ fn page() -> Page {
             text: hostile(),
             reason: hostile(),
         }),
-        refresh_seconds: Some(2),
+        refresh: Some(Refresh {
+            seconds: 2,
+            path: hostile(),
+        }),
     }
 }
 

@@ -228,17 +228,23 @@ impl BrowserPage {
         .await;
     }
 
-    /// Does something with the selector's first element. If the page replaces the element meanwhile,
-    /// does it with the new one.
+    /// Does something with the selector's first element. If the page replaces or moves the element
+    /// meanwhile, does it with the element as it is then.
     async fn act(&self, css: &str, action: impl AsyncFn(&Element) -> Result<(), CmdError>) {
-        loop {
+        eventually(&format!("{css} can be used"), async || {
             let element = self.find(css).await;
             match action(&element).await {
-                Ok(()) => return,
-                Err(error) if error.is_stale_element_reference() => {}
+                Ok(()) => true,
+                Err(error)
+                    if error.is_stale_element_reference()
+                        || error.is_element_click_intercepted() =>
+                {
+                    false
+                }
                 Err(error) => panic!("{css} cannot be used: {error}"),
             }
-        }
+        })
+        .await;
     }
 
     /// Presses keys in the selector's first element: characters, and those of `key`. Control is

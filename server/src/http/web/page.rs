@@ -161,7 +161,7 @@ impl PageContext {
             },
             place,
             notice: self.notice.map(NoticeCode::notice),
-            refresh_seconds: None,
+            refresh: None,
         }
     }
 

@@ -4,7 +4,7 @@ use anneal_core::caller::Verb;
 use anneal_proto::v1 as pb;
 use anneal_web::{
     conversation::{Composer, ConversationPage},
-    layout::Place,
+    layout::{Place, Refresh},
 };
 use axum::{extract::State, http::StatusCode, response::Response};
 use serde::Deserialize;
@@ -64,8 +64,11 @@ pub(super) async fn open(
         title => title,
     };
     let mut page = context.page(title, Place::Conversations);
-    page.refresh_seconds = running.as_ref().map(|_| REFRESH_SECONDS);
     let base = paths::conversation(&id);
+    page.refresh = running.as_ref().map(|_| Refresh {
+        seconds: REFRESH_SECONDS,
+        path: base.clone(),
+    });
     let can_append = http_caller.caller.may(Verb::Append);
     let page = ConversationPage {
         page,
