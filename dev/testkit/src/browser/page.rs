@@ -5,7 +5,7 @@ use fantoccini::{
     Client, Locator,
     actions::{InputSource as _, KeyAction, KeyActions},
     elements::Element,
-    error::CmdError,
+    error::{CmdError, ErrorStatus},
 };
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -235,9 +235,9 @@ impl BrowserPage {
             let element = self.find(css).await;
             match action(&element).await {
                 Ok(()) => true,
-                Err(error)
-                    if error.is_stale_element_reference()
-                        || error.is_element_click_intercepted() =>
+                Err(error) if error.is_stale_element_reference() => false,
+                Err(CmdError::Standard(error))
+                    if error.error == ErrorStatus::ElementClickIntercepted =>
                 {
                     false
                 }
