@@ -77,8 +77,8 @@ mod tests {
             let is_ours = ["live.js", "draw.js"].contains(&asset.name);
             let text = String::from_utf8_lossy(asset.plain);
             for forbidden in [
-                "innerHTML",
-                "outerHTML",
+                ".innerHTML",
+                ".outerHTML",
                 "insertAdjacentHTML",
                 "document.write",
                 "eval(",

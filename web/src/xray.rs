@@ -383,6 +383,11 @@ impl BarSegment {
 }
 
 impl Threshold {
+    /// Whether its place is on the bar.
+    fn is_drawn(&self) -> bool {
+        self.x <= 1_000.0
+    }
+
     fn place(&self) -> String {
         short(self.x)
     }

@@ -124,7 +124,7 @@ const CRATES: &[CrateLayers] = &[
     (
         "process",
         &[
-            "http telemetry",
+            "http metric_history telemetry",
             "exporter trace_export trace_id_format",
             "metric_table old_names process_figures build open_files panics shutdown",
         ],

@@ -391,7 +391,7 @@ async fn a_failed_call_is_settled_while_its_conversation_is_being_deleted() {
         held.rollback().await;
         settled
     });
-    // It has locked the model's row, for which other conversations wait.
+    // A settlement that changes a breaker locks the model's row, for which other conversations wait.
     settled.expect("it does not wait for the deletion");
     assert_no_rows(&conversation).await;
 }

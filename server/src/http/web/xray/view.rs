@@ -39,8 +39,12 @@ pub(super) fn window(
     if usage.model_window_tokens > 0 {
         marks.push(("model's window".to_owned(), usage.model_window_tokens));
     }
-    let most = marks.iter().map(|(_, at)| *at).max().unwrap_or(0);
-    // The context may be longer than the window. A twentieth is left free behind the last mark.
+    // A mark far beyond the window would leave no room for the context.
+    let most = match usage.model_window_tokens {
+        0 => marks.iter().map(|(_, at)| *at).max().unwrap_or(0),
+        window => window.max(budget.unwrap_or(0)),
+    };
+    // The context may be longer than the window. A twentieth is left free behind the end.
     let axis = most.max(usage.total_tokens).max(1) as f64 * 1.05;
     let place = |tokens: u64| (tokens as f64 * AXIS / axis) as f32;
     let mut x = 0.0;

@@ -290,7 +290,7 @@ async fn a_key_makes_a_completion_repeatable() {
     let model = numbered_answers().await;
     let app = TestApp::with_scripted_model(&model).await;
     let web = app.http_client();
-    let key = "k".repeat(200);
+    let key = "k".repeat(128);
     let body = with(ask(&[user("One?")]), &json!({"store": true}));
     let first = send(&web, &body, &[("idempotency-key", &key)]).await;
     let id = first.header(CONVERSATION).to_owned();
