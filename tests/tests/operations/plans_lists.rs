@@ -347,10 +347,6 @@ async fn lists_of_bound_callers_read_no_more_than_the_page() {
 async fn what_a_list_looks_for_without_an_index_it_looks_for_among_ten_thousand() {
     const SCAN: i64 = 10_000;
     let (app, user, agent) = start_with_bound_callers().await;
-    let pinned = pb::ListConversationsRequest {
-        pinned_only: true,
-        ..Default::default()
-    };
     let titled = pb::ListConversationsRequest {
         title_contains: "no such title".into(),
         ..Default::default()
@@ -359,12 +355,6 @@ async fn what_a_list_looks_for_without_an_index_it_looks_for_among_ten_thousand(
         (&user, "ai_conversation_by_user"),
         (&agent, "ai_conversation_by_agent"),
     ] {
-        let once = Scans {
-            index,
-            per_call: 1,
-            rows: SCAN,
-        };
-        assert_reads(&app, (caller, pinned.clone()), (once, 0)).await;
         // One scan finds where the page ends, the other one reads it.
         let twice = Scans {
             index,

@@ -102,9 +102,9 @@ async fn a_bound_key_has_its_own_conversations_on_the_page_and_no_others() {
             opened.body.contains("What is mine?"),
             "{kind:?}: {opened:?}"
         );
-        let form = [("message", "And this?"), ("request_id", "r1")];
+        let question = [("message", "And this?"), ("request_id", "r1")];
         let answer = browser
-            .post(&format!("/conversations/{own}/turn"), &form)
+            .post(&format!("/conversations/{own}/turn"), &question)
             .await;
         assert_eq!(answer.status, 303, "{kind:?}: {answer:?}");
         let made = browser
