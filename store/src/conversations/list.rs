@@ -149,8 +149,8 @@ impl Store {
         })
     }
 
-    /// Lists the pinned conversations among the newest [`PINNED_SCAN`] of the tenant, or of the user
-    /// or the agent that the filter or the caller's binding names: at most [`PINNED_LIMIT`], newest
+    /// Lists the pinned conversations among the newest 10,000 of the tenant, or of the user
+    /// or the agent that the filter or the caller's binding names: at most 50, newest
     /// activity first. The filter's position and limit do not count.
     pub async fn list_pinned_conversations(
         &self,
