@@ -12,7 +12,7 @@ use anneal_testkit::{
 /// Messages of the coding session.
 const CODING_MESSAGES: usize = 900;
 /// Bytes of the long answer of a tool.
-const LONG_RESULT_BYTES: usize = 4 * 1024 * 1024;
+const LONG_RESULT_BYTES: usize = 4_000_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -25,23 +25,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ..WebSettings::default()
     };
     let app = TestApp::with_page(AuthSettings::default(), web).await;
+    let dialogue = transcripts.crosswoz(1).pop();
     let chats = [
         coding_session(&transcripts),
-        tool_run(),
-        transcripts
-            .crosswoz(1)
-            .pop()
-            .ok_or("there is no dialogue")?,
+        dialogue.ok_or("there is no dialogue")?,
     ];
     let appended = app.append_chats(&chats, &pb::Policy::default()).await;
-    let titles = ["Astropy: separability", "Log of a harbor", "北京的景点"];
-    for (chat, title) in appended.iter().zip(titles) {
-        name(&app, &chat.conversation.id, title).await?;
+    let run = app.conversation().await;
+    for message in tool_run() {
+        run.append_all(vec![message]).send().await?;
     }
-    let ids: Vec<&str> = appended
-        .iter()
-        .map(|chat| chat.conversation.id.as_str())
-        .collect();
+    let ids = [
+        &appended[0].conversation.id,
+        &run.id,
+        &appended[1].conversation.id,
+    ];
+    let titles = ["Astropy: separability", "Log of a harbor", "北京的景点"];
+    for (id, title) in ids.into_iter().zip(titles) {
+        name(&app, id, title).await?;
+    }
     for (look, suffix) in [
         (Look::WIDE, ""),
         (Look::WIDE.dark(), "-dark"),
@@ -88,21 +90,17 @@ fn coding_session(transcripts: &TranscriptFolder) -> Chat {
 }
 
 /// A run of a tool that answers with a long log.
-fn tool_run() -> Chat {
+fn tool_run() -> Vec<pb::NewMessage> {
     let line = "2026-11-27 19:07:21 INFO harbor: the schooner Ada has left the quay\n";
     let log = line.repeat(LONG_RESULT_BYTES / line.len());
-    Chat {
-        name: "tool run".into(),
-        system_prompt: "You read logs.".into(),
-        messages: vec![
-            user("When did the schooner leave? The log is long."),
-            call("c1", r#"{"path": "harbor.log"}"#),
-            result("c1", &log),
-            assistant(
-                "She left at **19:07:21**, and the log repeats it:\n\n```\nthe schooner Ada has left the quay\n```",
-            ),
-        ],
-    }
+    vec![
+        user("When did the schooner leave? The log is long."),
+        call("c1", r#"{"path": "harbor.log"}"#),
+        result("c1", &log),
+        assistant(
+            "She left at **19:07:21**, and the log repeats it:\n\n```\nthe schooner Ada has left the quay\n```",
+        ),
+    ]
 }
 
 /// Gives the conversation a title.
