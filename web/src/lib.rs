@@ -7,7 +7,7 @@
 //! - [`costs`]: the eras of the provider's cache, and the bills
 //! - [`message`]: a message and its parts
 //! - [`markdown`]: Markdown as HTML without what could harm a reader
-//! - [`mod@format`]: numbers, bytes, times and names as text
+//! - `format`: numbers, bytes, times and names as text
 //! - [`assets`]: style sheet, scripts and icon
 //! - `render`: the errors of templates
 
