@@ -135,7 +135,7 @@ pub(crate) fn log_bound_credential(tenant: TenantId, identity: &Identity, rpc: &
     info!(target: "audit", event = "credential_bound", rpc, %tenant, caller = %identity, left_out, "refused {rpc}: the credential is bound");
 }
 
-/// What a person does with a session of the page.
+/// An action of a person on a session of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEvent {
     /// Begins it.

@@ -31,7 +31,7 @@ const LABELS: [(&str, &str); 13] = [
     ("reset", "Back to the default"),
 ];
 
-/// What people read of a setting; empty: there is no such setting.
+/// The words for a setting; empty: there is no such setting.
 pub fn label(name: &str) -> &'static str {
     let found = LABELS.iter().find(|(known, _)| *known == name);
     found.map_or("", |(_, label)| label)
@@ -62,11 +62,11 @@ pub struct WhatIfPage {
 pub struct Control {
     /// The name of its field.
     pub name: &'static str,
-    /// What people read.
+    /// Its words for people.
     pub label: &'static str,
     /// The text of the field. Empty: as it is.
     pub value: String,
-    /// What is in force now.
+    /// The value in force now.
     pub placeholder: String,
     /// Why it is refused; empty: it is not.
     pub error: String,
@@ -99,7 +99,7 @@ pub struct WhatIf {
 pub struct Refusal {
     /// The name of its field.
     pub name: String,
-    /// What people read of the field; empty: it has none.
+    /// The words for the field; empty: it has none.
     pub label: &'static str,
     /// Why it is refused.
     pub text: String,
@@ -110,11 +110,11 @@ pub struct Refusal {
 pub struct Change {
     /// Its name.
     pub name: &'static str,
-    /// What people read.
+    /// Its words for people.
     pub label: &'static str,
-    /// What is in force now.
+    /// The value in force now.
     pub now: String,
-    /// What would be in force.
+    /// The value that would be in force.
     pub then: String,
 }
 
@@ -123,7 +123,7 @@ pub struct Change {
 pub struct Effect {
     /// Its name.
     pub name: &'static str,
-    /// What people read.
+    /// Its words for people.
     pub label: &'static str,
     /// Now.
     pub now: u64,

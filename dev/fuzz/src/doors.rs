@@ -108,7 +108,7 @@ impl OfflineServer {
         let is_of_ui = request.uri().path().starts_with("/api/");
         let answer = self.runtime.block_on(async {
             let answer = self.server.request(request).await;
-            // What the call has started in the background ends before the next call.
+            // A task that the call has started ends before the next call.
             time::advance(LONGER_THAN_ALL_TIMERS).await;
             for _ in 0..8 {
                 tokio::task::yield_now().await;

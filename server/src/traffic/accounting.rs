@@ -87,7 +87,7 @@ struct AccountingState {
     traffic: TrafficLimits,
     limits: CallLimits,
     account: OnceLock<Arc<Account>>,
-    /// What was left of the tenant's burst of calls after this one.
+    /// The rest of the tenant's burst of calls after this one.
     call_figures: OnceLock<RateFigures>,
 }
 
@@ -244,8 +244,8 @@ impl RequestAccounting {
         Ok(())
     }
 
-    /// What was left of the tenant's burst of calls when this call was admitted or refused. None:
-    /// the tenant's calls have no limit, or the tenant is not known.
+    /// The rest of the tenant's burst of calls when this call was admitted or refused. None: the
+    /// tenant's calls have no limit, or the tenant is not known.
     pub(crate) fn call_figures(&self) -> Option<RateFigures> {
         self.0.call_figures.get().copied()
     }

@@ -76,7 +76,7 @@ impl Rate {
             .filter(|wait| !wait.is_zero())
     }
 
-    /// What is left of the burst.
+    /// The rest of the burst, and when the whole burst may be used again.
     pub(crate) fn figures(&self, debt: &mut RateDebt, now: Duration) -> RateFigures {
         self.take_over(debt, now);
         let full_in = debt.settled_at.saturating_sub(now);

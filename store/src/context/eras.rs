@@ -86,7 +86,7 @@ pub struct EraCalls {
     pub cold: i64,
 }
 
-/// What is recorded of the contexts at a message.
+/// The record of the contexts that were built at a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextAt {
     /// They start after this message; [`MessageId::NONE`]: at the first.

@@ -74,7 +74,7 @@ impl ConversationPage {
     }
 }
 
-/// Whose conversations a list has. Each kind has its own statement.
+/// The owner of the conversations that a list has. Each kind has its own statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose<'a> {
     /// The tenant's.
@@ -90,7 +90,7 @@ enum Whose<'a> {
 }
 
 impl<'a> Whose<'a> {
-    /// Whose conversations this caller gets. To a bound caller only its own are visible, so they are
+    /// The owner of the conversations that this caller gets. To a bound caller only its own are visible, so they are
     /// read by its user, agent or conversation: without that, the statement would read the others,
     /// too, which the policies leave out. None: the filter asks for others.
     fn of(caller: &'a Caller, filter: &'a ConversationFilter) -> Option<Self> {
@@ -245,9 +245,9 @@ async fn list_page(
     })
 }
 
-/// Lists conversations whose titles contain the text. Titles have no index for that: looks at the next
-/// 10,000 conversations, and at some within the lag of `listed_ts`. Returns also the time before which it has not looked; None: it has
-/// looked at all.
+/// Lists conversations whose titles contain the text. Titles have no index for that: looks at the
+/// next 10,000 conversations, and at some within the lag of `listed_ts`. Returns also the time
+/// before which it has not looked; None: it has looked at all.
 async fn search_titles(
     db: &mut BoundedConnection,
     caller: Caller,

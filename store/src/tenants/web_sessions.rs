@@ -39,7 +39,7 @@ pub enum SessionHolder<'a> {
     Key {
         /// The id of the key.
         id: Uuid,
-        /// What the key is bound to. None: nothing.
+        /// The binding of the key. None: it speaks for the whole tenant.
         bound: Option<&'a Bound>,
     },
     /// A token of an identity provider.

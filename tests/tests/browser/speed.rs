@@ -96,7 +96,7 @@ async fn the_xray_of_a_long_conversation_with_a_checkpoint_is_drawn_at_once() {
     let page = browser.open(&app, &path, Look::WIDE).await;
     page.wait_for("#strip [data-state=\"checkpoint\"][data-first=\"1\"]")
         .await;
-    // What the page fetches afterwards weighs nothing here.
+    // Fragments that the page fetches afterwards are not weighed here.
     for suffix in ["", "/strip", "/checkpoints"] {
         assert_quick(&page, &format!("{path}{suffix}")).await;
     }

@@ -220,7 +220,7 @@ async fn read_statistics(db: &mut PgConnection, index: &str) -> (i64, i64, i64) 
     .expect("counts")
 }
 
-/// What a list must scan.
+/// The index scans that a list may make.
 #[derive(Clone, Copy)]
 struct Scans {
     index: &'static str,
@@ -330,7 +330,7 @@ async fn lists_of_bound_callers_read_no_more_than_the_page() {
     assert_reads(&app, (&user, ask("", "agent 7")), (of_both, page)).await;
     assert_reads(&app, (&agent, ask("", "")), (of_agent, page)).await;
     assert_reads(&app, (&agent, ask("anna", "")), (of_both, page)).await;
-    // What is of others is not looked for.
+    // A list of another's conversations reads nothing.
     for (caller, foreign) in [(&user, ask("user 1", "")), (&agent, ask("", "agent 8"))] {
         for index in [of_user.index, of_agent.index, of_both.index] {
             let nothing = Scans {

@@ -29,7 +29,7 @@ const CHAIN: u64 = 1_000;
 const COMPARED: u64 = 50;
 /// Rounds of this comparison: the two chains alternate.
 const COMPARED_ROUNDS: u64 = 5;
-/// What the input of a long chain says beside its number.
+/// The text of each input of a long chain, beside its number.
 const SHORT_INPUT: &str = "What was asked before?";
 /// Turns side by side.
 const CALLERS: u64 = 64;

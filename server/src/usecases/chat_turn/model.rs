@@ -166,7 +166,7 @@ impl TurnRun {
     ) -> Result<AdmittedCall<'a>, Failure> {
         let tokens = match self.settings.models.tokens_per_day {
             Some(_) => self.estimate_reservation(model, setup, source).await?,
-            // What running calls may use counts only against this limit.
+            // Reservations of running calls count only against this limit.
             None => Tokens::ZERO,
         };
         let request_id = match source {

@@ -347,7 +347,7 @@ fn texts() -> Vec<Parameter> {
     ]
 }
 
-/// What no answer has.
+/// Values that are not supported.
 fn unsupported() -> Vec<Parameter> {
     vec![
         (

@@ -26,7 +26,7 @@ struct Doors {
     _model: ScriptedModel,
     /// `authorization` of the key that is not bound.
     whole: String,
-    /// What is Bert's.
+    /// The ids of Bert's rows.
     names: Names,
     /// The id of Bert's session with his agent: his conversation.
     session: String,

@@ -25,7 +25,7 @@ use crate::isolation::{
 /// The tenant of all keys.
 pub(crate) const TENANT: &str = "firm";
 
-/// What a key is bound to.
+/// The kinds of bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     User,

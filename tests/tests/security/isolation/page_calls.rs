@@ -115,7 +115,7 @@ impl PageCall {
     }
 }
 
-/// What a person can tell from an answer: all of it but what differs with every answer.
+/// The answer without the parts that differ with every answer.
 pub(crate) fn without_chance(answer: &PageAnswer, browser: &PageClient, id: &str) -> String {
     let headers: BTreeSet<String> = answer
         .headers

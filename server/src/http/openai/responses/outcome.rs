@@ -98,7 +98,7 @@ impl Status {
 }
 
 impl Outcome {
-    /// As it is stored.
+    /// The JSON text that is stored.
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("all its keys are strings")
     }

@@ -98,7 +98,7 @@ impl ShownRequest {
         Self { object }
     }
 
-    /// As it is stored.
+    /// The JSON text that is stored.
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("all its keys are strings")
     }

@@ -27,8 +27,8 @@ use crate::{
     },
 };
 
-/// What the page shows of the conversation, which must be so still. A form that leaves a field out
-/// is not checked for it.
+/// The state of the conversation that the page shows. The form is refused if it has changed, except
+/// in fields that the form leaves out.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Seen {

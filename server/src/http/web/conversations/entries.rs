@@ -56,7 +56,7 @@ pub(super) struct Standing {
     has_older: bool,
     /// Whether there are messages after these that were not read.
     has_newer: bool,
-    /// What reserves the memory of the content, until it is shown.
+    /// The reservations of the content's memory, held until it is shown.
     reservations: Vec<Extensions>,
 }
 

@@ -35,7 +35,7 @@ pub(super) type ControlError = (String, String);
 /// Settings that are tried for one context.
 #[derive(Debug)]
 pub(super) struct Tried {
-    /// What they set over the conversation's own policy.
+    /// The settings that differ from the conversation's own policy.
     pub(super) overrides: pb::Policy,
     /// The conversation's policy, once they are stored.
     pub(super) then: pb::Policy,

@@ -150,7 +150,7 @@ impl Figures {
     }
 }
 
-/// What these settings do to the context.
+/// The context that these settings give, beside the present one.
 async fn try_settings(
     http_caller: &HttpCaller,
     conversation: &pb::Conversation,

@@ -149,7 +149,7 @@ async fn count_rows(app: &TestApp) -> BTreeMap<String, usize> {
             *rows.entry(table.to_owned()).or_default() += 1;
         }
     }
-    // What a tenant's calls have cost, and that a model has failed, is not about a response.
+    // The cost of a tenant's calls and the failures of a model are not about a response.
     for table in ["ai_model_spend", "ai_model_breaker", "ai_tenant_breaker"] {
         rows.remove(table);
     }

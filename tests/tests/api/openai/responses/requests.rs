@@ -1,4 +1,4 @@
-//! What of a request is sent, shown, counted and refused.
+//! Parameters of a request: sent, shown, counted, refused.
 
 use anneal_testkit::{MODEL, ReportedUsage, Script, ScriptedModel, TestApp, pb};
 use serde_json::{Value, json};
